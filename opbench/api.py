@@ -27,7 +27,7 @@ from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.memory import run_in_memory_mode
 from opbench.running.options import CheckOptions, RunOptions, RunSetup
 from opbench.running.progress import Progress, silent
-from opbench.running.protocol import Open
+from opbench.running.protocol import OpenBackend
 from opbench.running.runner import OnProgress, run_suite
 from opbench.running.suite import (
     NoFittingProblem,
@@ -57,8 +57,8 @@ def run(
 
     `changes` are fields of `RunOptions` and override those of `options`. `cases` are printed names or globs. `variants`
     are extra folders, laid out as variants/. `problems` such as "(n=1000)" give the sizes for a file. `out` is the
-    folder of the run. `mode` is one of `timing.MODES` and overrides the mode of the suite. `publish` measures each case
-    in three processes. `samples` is the number of samples of each case. `gpus` is "all" or a list such as "0,1": each
+    folder of the run. `mode` is "cold", "hot" or "graph" and overrides the suite's. `publish` measures each case in
+    three processes. `samples` is the number of samples of each case. `gpus` is "all" or a list such as "0,1": each
     GPU gets a worker and a share of the problems.
     `untrusted` compiles and runs kernels in confined processes, on the cpu backend only.
     `on` is "dask://HOST:PORT" or "slurm:FILE.toml" and runs the cases on the workers of that cluster; `tls` is for a
@@ -72,18 +72,21 @@ def run(
     on, gpu, variants, backend = run_options.on, run_options.gpu, run_options.variants, run_options.backend
     if on and run_options.gpus:
         raise UsageError(
-            f"--gpus {run_options.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus"
+            f"--gpus {run_options.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus",
+            kind="exclusive",
+            subject=("--gpus", "--on"),
+            value=run_options.gpus,
         )
     if on and backend == "auto":
-        backend = "cuda"  # The backend of the remote workers, whatever this machine has.
+        backend = "cuda"  # The remote workers have GPUs, even if this machine has none.
     targets = target_names(target)
-    require_confinable(targets, run_options, "cuda" if on else backends.resolve(backend))
+    require_confinable(targets, run_options, "cuda" if on else backends.resolve_name(backend))
     suite, roots, backend = expand(targets, backend, run_options.cases, variants, run_options.problems)
     timing = replace(suite.timing, mode=run_options.mode or suite.timing.mode)
     if run_options.samples:
         timing = timing.with_samples(run_options.samples)
     suite = replace(suite, time_limit_s=run_options.time_limit_s or suite.time_limit_s, timing=timing)
-    folder = run_options.out or paths.new_run(f"{suite.name}-{backend}")
+    folder = run_options.out or paths.new_run_folder(f"{suite.name}-{backend}")
     processes = PROCESSES if run_options.publish else 1
     if run_options.report and backend == "cpu":
         committed_ceilings(gpu)  # An unknown GPU raises UsageError before anything runs.
@@ -97,7 +100,7 @@ def run(
         workers=_worker_count(backend),
         processes=processes,
         gpu=gpu,
-        target=(targets[0], *(paths.from_here(str(root)) for root in variants)),
+        target=(targets[0], *(paths.path_from_here(str(root)) for root in variants)),
         targets=tuple(targets[1:] and targets),
         compile_for="" if run_options.cpu_only or run_options.untrusted else gpu,
         capability=capability_of(gpu) if backend == "cpu" else None,
@@ -159,7 +162,7 @@ def expand(
             subject=name,
         )
     catalog = Catalog(variants)
-    backend = backends.resolve(backend)
+    backend = backends.resolve_name(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
     if problems and not is_file(target):
         raise UsageError(
@@ -175,14 +178,16 @@ def expand(
         except NoFittingProblem as no_problem:
             file = next(name for name in (target, *others) if Path(name).resolve() == no_problem.variant.path.resolve())
             reason = no_problem_message("run", file, no_problem.variant, catalog, problems, RunSetup.seed)
-            raise UsageError(f"{file}: {reason}") from None
+            raise UsageError(f"{file}: {reason}", kind="unsupported-problem", subject=file) from None
     elif CASE_NAME.match(target):
         suite = suite_for_case(catalog.case(target), catalog)
     elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
         if variant:
             catalog.variant(operator, variant)
             raise UsageError(
-                f"{target}: is one variant; run the variant with: {catalog.command('run', operator, case=target)}"
+                f"{target}: is one variant; run the variant with: {catalog.command('run', operator, case=target)}",
+                kind="not-runnable",
+                subject=target,
             )
         suite = suite_for_operator(operator, catalog, backend)
     else:
@@ -230,7 +235,7 @@ def check(
     """
     check_options = replace(options or CheckOptions(), **changes)
     backend, gpu, seed, problems = (
-        backends.resolve(check_options.backend),
+        backends.resolve_name(check_options.backend),
         check_options.gpu,
         check_options.seed,
         check_options.problems,
@@ -263,7 +268,7 @@ def check(
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
     memory_results = []
     if plans:
-        session_request = Open(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
+        session_request = OpenBackend(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
         memory_results = run_in_memory_mode(plans, session_request, time_limit_s, tell, note)
     if plans and not chosen:
         return memory_results
@@ -281,7 +286,7 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: On
 
     With `options.every` each module is compiled. Raises EnvironmentFault for a missing GPU or compiler.
     """
-    backend, gpu = backends.resolve(options.backend), options.gpu
+    backend, gpu = backends.resolve_name(options.backend), options.gpu
     time_limit_s = options.time_limit_s or Suite.time_limit_s
     suite = Suite("check", "examples and random shapes", tuple(cases), TimingOptions(), time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-check-") as folder:
@@ -320,7 +325,7 @@ def cases_checked(
 
 
 def _operators_named(patterns: Sequence[str], catalog: Catalog) -> list[str]:
-    """Return the operators at the beginnings of patterns such as "relu/vec4*".
+    """Return the names of the operators that patterns such as "relu/vec4*" begin with.
 
     If a pattern begins with no operator, the result is all operators. The restriction saves seconds: making the cases
     of all operators is slow.

@@ -41,8 +41,8 @@ PROBE_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Need:
-    """One requirement that was probed."""
+class Requirement:
+    """A requirement of opbench on this machine, such as a GPU or a compiler: its state, and how to get it."""
 
     name: str
     state: State
@@ -52,9 +52,9 @@ class Need:
     """The command that installs or repairs the requirement; empty if nothing has to be done."""
 
 
-def diagnose() -> list[Need]:
+def diagnose() -> list[Requirement]:
     """Probe everything that opbench can use on this machine."""
-    probes: list[tuple[str, Callable[[], Need]]] = [
+    probes: list[tuple[str, Callable[[], Requirement]]] = [
         ("Python", _python), ("opbench", _opbench), ("packages", _packages),
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
         ("host compiler", _compiler), ("cage", _cage),
@@ -67,18 +67,18 @@ def diagnose() -> list[Need]:
     return [*rows, *_backends({row.name: row for row in rows})]
 
 
-def exit_code(rows: Sequence[Need]) -> int:
+def exit_code(rows: Sequence[Requirement]) -> int:
     """Return 0 if at least one backend works, else 3."""
     works = any(row.state == "ok" for row in rows if row.name.startswith("backend "))
     return EXIT_OK if works else EXIT_ENVIRONMENT
 
 
-def to_json(rows: Sequence[Need]) -> list[dict[str, JSON]]:
+def to_json(rows: Sequence[Requirement]) -> list[dict[str, JSON]]:
     """Return the rows as JSON values."""
     return [asdict(row) for row in rows]
 
 
-def print_report(rows: Sequence[Need], console: Console) -> None:
+def print_report(rows: Sequence[Requirement], console: Console) -> None:
     """Print one entry per row, with each remedy below its row; a remedy is not wrapped, so that it can be pasted."""
     from rich.text import Text
 
@@ -95,16 +95,16 @@ def print_report(rows: Sequence[Need], console: Console) -> None:
             console.print(Text(f"{'':{width + 9}}  → {row.remedy}", "bold"), soft_wrap=True)
 
 
-def _run_probe(name: str, probe: Callable[[], Need]) -> Need:
+def _run_probe(name: str, probe: Callable[[], Requirement]) -> Requirement:
     """Return the result of a probe; a warning if the probe raises an exception."""
     try:
         return probe()
     except Exception as error:  # a broken library must not hide what the other probes see
-        return Need(name, "warning", f"could not be checked: {type(error).__name__}: {error}")
+        return Requirement(name, "warning", f"could not be checked: {type(error).__name__}: {error}")
 
 
-def _backends(rows: dict[str, Need]) -> list[Need]:
-    """Return which backends work, from the rows that each backend needs."""
+def _backends(rows: dict[str, Requirement]) -> list[Requirement]:
+    """Return one requirement per backend: "ok" if the other requirements, `rows` by name, allow it to run."""
     needs_by_backend = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
     purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
     backends = []
@@ -112,21 +112,21 @@ def _backends(rows: dict[str, Need]) -> list[Need]:
         missing_needs = [rows[name] for name in names if rows[name].state == "missing"]
         if missing_needs:
             text = " and ".join(row.name for row in missing_needs)
-            backends.append(Need(f"backend {backend}", "missing", f"needs {text}", missing_needs[0].remedy))
+            backends.append(Requirement(f"backend {backend}", "missing", f"needs {text}", missing_needs[0].remedy))
         else:
-            backends.append(Need(f"backend {backend}", "ok", purpose[backend]))
+            backends.append(Requirement(f"backend {backend}", "ok", purpose[backend]))
     return backends
 
 
-def _python() -> Need:
-    return Need("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+def _python() -> Requirement:
+    return Requirement("Python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
-def _opbench() -> Need:
-    return Need("opbench", "ok", f"{__version__} at {paths.PACKAGE}")
+def _opbench() -> Requirement:
+    return Requirement("opbench", "ok", f"{__version__} at {paths.PACKAGE}")
 
 
-def _packages() -> Need:
+def _packages() -> Requirement:
     """Return whether the Python packages that opbench's own metadata requires are installed."""
     installed, missing = [], []
     for requirement in _requirements():
@@ -144,10 +144,10 @@ def _packages() -> Need:
             missing.append(f"{name}>={minimum}")
     if missing:
         install = f"{sys.executable} -m pip install " + " ".join(f"'{name}'" for name in missing)
-        return Need(
+        return Requirement(
             "packages", "missing", f"lacking {', '.join(missing)}; has {', '.join(installed) or 'none'}", install
         )
-    return Need("packages", "ok", ", ".join(installed))
+    return Requirement("packages", "ok", ", ".join(installed))
 
 
 def _requirements() -> list[str]:
@@ -166,26 +166,26 @@ def _version_numbers(version: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", version)[:3]]
 
 
-def _gpu() -> Need:
+def _gpu() -> Requirement:
     """Return the state of the driver and its devices, read through the driver's library; no CUDA package is needed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Need("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
+        return Requirement("GPU", "missing", "no NVIDIA driver (libcuda.so.1)",
                    "install NVIDIA's driver; in a container add --gpus all; without a GPU: --backend cpu")  # fmt: skip
     if code := driver.cuInit(0):
-        return Need("GPU", "missing", f"the driver is installed, but cuInit fails with error {code}",
+        return Requirement("GPU", "missing", f"the driver is installed, but cuInit fails with error {code}",
                    "see what nvidia-smi says; after an update of the driver: reboot")  # fmt: skip
     count, version = ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     driver.cuDriverGetVersion(ctypes.byref(version))
     if not count.value:
-        return Need("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
+        return Requirement("GPU", "missing", "the driver sees no GPU", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L")
     names = ", ".join(
         f"{name} ({major}.{minor})" for name, (major, minor) in (_device(driver, n) for n in range(count.value))
     )
     cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return Need("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
+    return Requirement("GPU", "ok", f"{names}; driver {_driver_version()}, CUDA {cuda}")
 
 
 def _capabilities() -> list[tuple[int, int]]:
@@ -216,7 +216,7 @@ def _driver_version() -> str:
     return match[0] if match else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
-def _nvrtc() -> Need:
+def _nvrtc() -> Requirement:
     """Return whether NVRTC is installed and compiles for the GPUs of this machine."""
     from opbench.errors import EnvironmentFault
     from opbench.gpu.compile import nvrtc
@@ -226,7 +226,7 @@ def _nvrtc() -> Need:
         libraries = nvrtc.libraries()
     except EnvironmentFault as fault:
         text = str(fault).partition(";")[0]
-        return Need("NVRTC", "missing", text, f"{sys.executable} -m {paths.pip_install('cuda13')}")
+        return Requirement("NVRTC", "missing", text, f"{sys.executable} -m {paths.pip_install('cuda13')}")
     found_versions = []
     for library in libraries:
         architectures, version = library.architectures(), ".".join(map(str, library.version))
@@ -236,11 +236,11 @@ def _nvrtc() -> Need:
             nvrtc.architecture(capability, BuildRequest(source=libraries[0].path, kernels=()))
         except EnvironmentFault as fault:
             remedy = f"{sys.executable} -m {paths.pip_install('nvrtc12')}"
-            return Need("NVRTC", "missing", str(fault).partition(";")[0], remedy)
-    return Need("NVRTC", "ok", "; ".join(found_versions))
+            return Requirement("NVRTC", "missing", str(fault).partition(";")[0], remedy)
+    return Requirement("NVRTC", "ok", "; ".join(found_versions))
 
 
-def _variants() -> Need:
+def _variants() -> Requirement:
     """Return how many shipped variants the GPUs here can run, and which compute capabilities the variants need."""
     from opbench.gpu.limits.capability import OLDEST
     from opbench.kernels.capability import missing_capability
@@ -261,34 +261,34 @@ def _variants() -> Need:
         f"on compute capability {capability[0]}.{capability[1]}"
         for capability in _capabilities()
     ]
-    return Need("variants", "ok", "; ".join([total, *runnable_counts]))
+    return Requirement("variants", "ok", "; ".join([total, *runnable_counts]))
 
 
-def _cupy() -> Need:
+def _cupy() -> Requirement:
     """Return whether CuPy is installed, without importing it: an import takes seconds and memory on the device."""
     for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
         try:
-            return Need("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
+            return Requirement("CuPy", "ok", f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return Need("CuPy", "missing", "not installed; only variants that call a library need it",
+    return Requirement("CuPy", "missing", "not installed; only variants that call a library need it",
                f"{sys.executable} -m {paths.pip_install('cuda13')}  # or [cuda12] for a driver below 580")  # fmt: skip
 
 
-def _nvml() -> Need:
+def _nvml() -> Requirement:
     """Return whether NVML can be used, which reads clocks and throttling."""
     if importlib.util.find_spec("pynvml") is None:
-        return Need("NVML", "missing", "the package nvidia-ml-py is not installed; clocks and throttling stay unseen",
+        return Requirement("NVML", "missing", "no package nvidia-ml-py, so runs record no clocks and no throttling",
                    f"{sys.executable} -m pip install nvidia-ml-py")  # fmt: skip
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return Need("NVML", "missing", "no libnvidia-ml.so.1 here; it comes with NVIDIA's driver",
+        return Requirement("NVML", "missing", "no libnvidia-ml.so.1 here; it comes with NVIDIA's driver",
                    "in a container add: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility")  # fmt: skip
-    return Need("NVML", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
+    return Requirement("NVML", "ok", f"nvidia-ml-py {importlib.metadata.version('nvidia-ml-py')}")
 
 
-def _compiler() -> Need:
+def _compiler() -> Requirement:
     """Return the first C++ compiler that the cpu backend can use."""
     found_compilers = []
     usable = False
@@ -305,84 +305,86 @@ def _compiler() -> Need:
         found_compilers.append(f"ziglang {importlib.metadata.version('ziglang')}")
         usable = True
     if usable:
-        return Need("host compiler", "ok", ", ".join(found_compilers))
+        return Requirement("host compiler", "ok", ", ".join(found_compilers))
     remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
     text = f"only {', '.join(found_compilers)}" if found_compilers else "no g++, no clang++, no ziglang"
-    return Need("host compiler", "missing", f"{text}; g++ {OLDEST_GCC} or newer is needed", remedy)
+    return Requirement("host compiler", "missing", f"{text}; g++ {OLDEST_GCC} or newer is needed", remedy)
 
 
-def _cage() -> Need:
-    """Return whether this system can confine untrusted kernels."""
+def _cage() -> Requirement:
+    """Return whether this system can confine untrusted kernels to a cage."""
     facts = available()
     if facts.missing_feature:
         remedy = "check untrusted kernels on another machine, or in a virtual machine of their own"
-        return Need("cage", "warning", f"--untrusted is not possible: {facts.missing_feature}", remedy)
+        return Requirement("cage", "warning", f"--untrusted is not possible: {facts.missing_feature}", remedy)
     namespaces = ", namespaces" if facts.user_namespaces else "; no user namespaces, which it does not need"
-    return Need("cage", "ok", f"--untrusted: Landlock {facts.landlock_version}, seccomp{namespaces}")
+    return Requirement("cage", "ok", f"--untrusted: Landlock {facts.landlock_version}, seccomp{namespaces}")
 
 
-def _profiler(tool: Tool) -> Need:
+def _profiler(tool: Tool) -> Requirement:
     """Return whether a profiler of Nsight is installed, with its version."""
     name = tools.FULL_NAMES[tool]
     if (path := tools.locate(tool)) is None:
-        return Need(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
+        return Requirement(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
     version = re.search(r"[Vv]ersion\s+([\d.]+)", _program_output([path, "--version"]))
     if version is None:
-        return Need(name, "warning", f"{path} does not report its version", f"{path} --version")
-    return Need(name, "ok", f"{version[1]} at {path}")
+        return Requirement(name, "warning", f"{path} does not report its version", f"{path} --version")
+    return Requirement(name, "ok", f"{version[1]} at {path}")
 
 
-def _sanitizer() -> Need:
+def _sanitizer() -> Requirement:
     """Return where compute-sanitizer is; only opbench's own tests on a GPU use it."""
     from opbench.gpu.compile.sanitizer import compute_sanitizer
 
     if (path := compute_sanitizer()) is None:
         text = "not on PATH, in a wheel or in a toolkit; tests on a GPU compare its findings with opbench's"
-        return Need("compute-sanitizer", "missing", text, f"{sys.executable} -m {paths.pip_install('sanitizer')}")
+        return Requirement(
+            "compute-sanitizer", "missing", text, f"{sys.executable} -m {paths.pip_install('sanitizer')}"
+        )
     version = re.search(r"[Vv]ersion\s+([\d.]+)", _program_output([str(path), "--version"]))
     if version is None:
-        return Need("compute-sanitizer", "warning", f"{path} does not report its version", f"{path} --version")
-    return Need("compute-sanitizer", "ok", f"{version[1]} at {path}")
+        return Requirement("compute-sanitizer", "warning", f"{path} does not report its version", f"{path} --version")
+    return Requirement("compute-sanitizer", "ok", f"{version[1]} at {path}")
 
 
-def _counters() -> Need:
+def _counters() -> Requirement:
     """Return whether the user may read hardware counters."""
     permission = tools.counter_permission()
     if permission.allowed is None:
-        return Need("hardware counters", "warning", permission.seen)
+        return Requirement("hardware counters", "warning", permission.seen)
     if permission.allowed:
-        return Need("hardware counters", "ok", permission.seen)
-    return Need("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
+        return Requirement("hardware counters", "ok", permission.seen)
+    return Requirement("hardware counters", "missing", permission.seen, "\n  ".join(tools.PERMISSION_LADDER))
 
 
-def _profiler_attached() -> Need:
+def _profiler_attached() -> Requirement:
     """Return a warning if a profiler is attached, because it changes times."""
     if variable := tool_attached():
-        return Need(
+        return Requirement(
             "profiler attached",
             "warning",
             f"{variable} is set: times on this machine are not reliable",
             f"unset {variable}",
         )
-    return Need("profiler attached", "ok", "none")
+    return Requirement("profiler attached", "ok", "none")
 
 
-def _cache() -> Need:
+def _cache() -> Requirement:
     """Return the folder of the cache and its size."""
     folder = paths.cache_folder("")
     seen = f"{folder}, {units.si(_bytes_below(folder), 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
-        return Need(
+        return Requirement(
             "cache",
             "warning",
             f"{seen}; the cache is lost when the temporary folder is deleted",
             "export OPBENCH_CACHE=FOLDER",
         )
-    return Need("cache", "ok", seen)
+    return Requirement("cache", "ok", seen)
 
 
 def _bytes_below(folder: Path) -> int:
-    """Return the size of the files below a folder, without those that another process removes meanwhile."""
+    """Return the size of the files below a folder, without files that another process removes meanwhile."""
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -392,23 +394,23 @@ def _bytes_below(folder: Path) -> int:
     return size
 
 
-def _disk() -> Need:
+def _disk() -> Requirement:
     """Return the free space in the current folder."""
     free = shutil.disk_usage(Path.cwd()).free
     seen = f"{units.si(free, 'B')} free in {Path.cwd()}"
     if free < MIN_FREE_BYTES:
-        return Need("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
-    return Need("disk", "ok", seen)
+        return Requirement("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
+    return Requirement("disk", "ok", seen)
 
 
-def _terminal() -> Need:
+def _terminal() -> Requirement:
     """Return the width and the encoding of the terminal."""
     encoding = (sys.stdout.encoding or "ascii").lower()
     columns = shutil.get_terminal_size().columns
     seen = f"{columns} columns, {encoding}" if sys.stdout.isatty() else f"no terminal (output is piped), {encoding}"
     if "utf" not in encoding:
-        return Need("terminal", "warning", seen, "export PYTHONUTF8=1")
-    return Need("terminal", "ok", seen)
+        return Requirement("terminal", "warning", seen, "export PYTHONUTF8=1")
+    return Requirement("terminal", "ok", seen)
 
 
 def _program_output(argv: Sequence[str]) -> str:

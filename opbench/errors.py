@@ -55,32 +55,32 @@ class Reason:
 
 @dataclass(frozen=True)
 class UnknownName:
-    """A name that is not among the known ones; its text suggests the nearest known name, or lists all known names."""
+    """The message for an unknown name, such as of an operator; it suggests the nearest known name or lists all."""
 
-    what: str
+    noun: str
     """The kind of name, such as "operator"."""
-    seen: str
-    known: tuple[str, ...]
+    name: str
+    known_names: tuple[str, ...]
     hint: str = ""
-    where: str = ""
+    place: str = ""
     """What holds the name, such as a file or a node."""
 
     @property
     def nearest(self) -> str:
         """Return the known name that the user probably meant, or ""."""
-        return next(iter(difflib.get_close_matches(self.seen, self.known, n=1)), "")
+        return next(iter(difflib.get_close_matches(self.name, self.known_names, n=1)), "")
 
     def __str__(self) -> str:
-        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known)}"
-        location = f"{self.where}: " if self.where else ""
+        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known_names)}"
+        location = f"{self.place}: " if self.place else ""
         hint = f"list all: {self.hint}" if self.hint.startswith("opbench ") else self.hint
-        return f"{location}unknown {self.what} '{self.seen}'; {tail}" + (f" ({hint})" if hint else "")
+        return f"{location}unknown {self.noun} '{self.name}'; {tail}" + (f" ({hint})" if hint else "")
 
 
 class NotAllowed(ValueError):
-    """A value that is not allowed, raised by code that does not know the file or option with the value.
+    """An error for a value that is not allowed, from code that does not know which file or option has the value.
 
-    `OpbenchError` takes the fields over if it has this error as its `cause`.
+    An `OpbenchError` with this error as its `cause` copies its fields.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class OpbenchError(Exception):
     """An error with a message for the user: what is wrong, the value seen, what is allowed, the next command.
 
     It prints as `file:line: message` if it has a location. The same meaning is there as data: `kind`, `subject`,
-    `value` and `allowed`. An error that repeats another one takes the fields that it does not set from `cause`.
+    `value` and `allowed`. Fields that are not set are copied from `cause`.
     """
 
     exit_code = EXIT_WRONG
@@ -131,7 +131,12 @@ class OpbenchError(Exception):
         self.unknown = message if isinstance(message, UnknownName) else getattr(cause, "unknown", None)
         """The unknown name, if the error is about one; else None."""
         if self.unknown is not None:
-            kind, subject, value, allowed = "unknown-name", self.unknown.what, self.unknown.seen, self.unknown.known
+            kind, subject, value, allowed = (
+                "unknown-name",
+                self.unknown.noun,
+                self.unknown.name,
+                self.unknown.known_names,
+            )
         elif isinstance(cause, (OpbenchError, NotAllowed)):
             kind, subject = kind or cause.kind, subject or cause.subject
             value = cause.value if value is None else value
@@ -154,17 +159,20 @@ class UsageError(OpbenchError):
 
 
 class SettingDiffers(UsageError):
-    """The error that a folder has results with another setting, so that new results do not belong to them."""
+    """The error for an output folder whose earlier results were made with another setting, such as another seed."""
 
     kind = "setting-differs"
 
     def __init__(self, file: Path, key: str, stored_value: object, new_value: object) -> None:
-        message = f"{file}: was begun with {key} = {stored_value}, not {new_value}; choose another --out DIR"
+        message = (
+            f"{file}: has results made with {key} = {stored_value}, and this command has {key} = {new_value}; "
+            "repeat the command with another folder: --out DIR"
+        )
         super().__init__(message, subject=key, value=new_value, allowed=stored_value)
 
 
 class OtherVersion(UsageError):
-    """The error that a file has a format version that this opbench does not read."""
+    """The error for a file whose format version this opbench cannot read."""
 
     kind = "other-version"
 
@@ -192,9 +200,13 @@ class EnvironmentFault(OpbenchError):
 class CompileError(OpbenchError):
     """A kernel did not compile; the message may be the compiler's own, with its file and line."""
 
+    kind = "does-not-compile"
+
 
 class LaunchError(OpbenchError):
-    """A kernel could not be launched or did not survive."""
+    """A kernel could not be launched, or it failed while it ran."""
+
+    kind = "launch-failed"
 
 
 class NotFinite(LaunchError):
@@ -213,9 +225,9 @@ def with_location(locate: Callable[[], Location | None]) -> Iterator[None]:
         raise
 
 
-def unknown(what: str, seen: str, known: Iterable[str], hint: str = "", where: str = "") -> UnknownName:
-    """Return the text for a name `seen` that is no known `what`, such as an operator; `where` is its file or node."""
-    return UnknownName(what, seen, tuple(sorted(known)), hint, where)
+def unknown_name(noun: str, name: str, known_names: Iterable[str], hint: str = "", place: str = "") -> UnknownName:
+    """Return the message for the unknown name `name`; `noun` is the kind of name, `place` the file or node with it."""
+    return UnknownName(noun, name, tuple(sorted(known_names)), hint, place)
 
 
 def writing_remedy(error: OSError) -> str:

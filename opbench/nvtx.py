@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import nvtx
 
-DOMAIN = "opbench"
+NVTX_DOMAIN = "opbench"
 SWITCH_VARIABLE = "OPBENCH_NVTX"
 """The environment variable: 1 turns ranges on without a profiler, 0 turns them off with one."""
 
@@ -30,14 +30,14 @@ Phase = Literal["build", "check", "measure", "profile"]
 Range = contextlib.AbstractContextManager[object]
 
 MAX_NAME_LENGTH = 120
-# A case name that `safe_name` maps without loss: config keys are upper case and axes lower case, so that one can see in
-# the flattened name where the config ends; a key holds no "-", so that its first "-" ends it.
-_PLAIN = re.compile(
+# Case names whose range name keeps all information: config keys are upper case and axes are lower case, so the end of
+# the config stays visible; a key contains no "-", so the first "-" ends the key.
+_LOSSLESS_CASE_NAME = re.compile(
     r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
     r"(\[[A-Z][A-Z0-9_]*=[A-Za-z0-9_-]+(,[A-Z][A-Z0-9_]*=[A-Za-z0-9_-]+)*\])?"
     r"\(([a-z][A-Za-z0-9_]*=[A-Za-z0-9_-]+(,[a-z][A-Za-z0-9_]*=[A-Za-z0-9_-]+)*)?\)"
 )
-_NOTHING: Range = contextlib.nullcontext()
+_NO_RANGE: Range = contextlib.nullcontext()
 
 
 def safe_name(case_name: str) -> str:
@@ -51,7 +51,7 @@ def safe_name(case_name: str) -> str:
     parts = re.split(r"[/\[\](),]+", case_name)
     escaped_parts = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
     name = ".".join(part for part in escaped_parts if part)
-    if _PLAIN.fullmatch(case_name) and len(name) <= MAX_NAME_LENGTH:
+    if _LOSSLESS_CASE_NAME.fullmatch(case_name) and len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(case_name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     shortened = name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip(".")
@@ -73,17 +73,17 @@ def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
 def case_range(case_name: str, operator: str) -> Range:
     """Return the NVTX range for the launches of a case; profiler commands filter on its name."""
     domain = _domain()
-    return _NOTHING if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
+    return _NO_RANGE if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
 
 
 def phase_range(phase: Phase) -> Range:
     """Return the range around one phase of a case."""
     domain = _domain()
-    return _NOTHING if domain is None else _PushPop(domain, phase, "#999999", phase)
+    return _NO_RANGE if domain is None else _PushPop(domain, phase, "#999999", phase)
 
 
 class _PushPop:
-    """A context manager that opens an NVTX range in the current thread and closes it."""
+    """A context manager that opens an NVTX range in the current thread, and closes the range at its end."""
 
     def __init__(self, domain: nvtx.Domain, message: str, rgb: str, category: str) -> None:
         self._domain = domain
@@ -100,7 +100,7 @@ class _PushPop:
 
 
 def _argb(rgb: str) -> int:
-    """Return a colour as an opaque ARGB integer: for any other form nvtx imports matplotlib."""
+    """Return a colour "#RRGGBB" as an opaque ARGB integer; for text, nvtx would import matplotlib."""
     return 0xFF000000 | int(rgb[1:], 16)
 
 
@@ -116,7 +116,11 @@ def _domain() -> nvtx.Domain | None:
     try:
         import nvtx
     except ImportError:
-        warnings.warn("a profiler is attached but ranges are off: the package nvtx is missing (pip install nvtx)",
-                      RuntimeWarning, stacklevel=3)  # fmt: skip
+        warnings.warn(
+            "a profiler is attached, but its report will not name the cases, because the package nvtx is missing; "
+            "install the package with: pip install nvtx",
+            RuntimeWarning,
+            stacklevel=3,
+        )
         return None
-    return nvtx.get_domain(DOMAIN)
+    return nvtx.get_domain(NVTX_DOMAIN)

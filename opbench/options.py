@@ -15,7 +15,7 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 from opbench.errors import NotAllowed
 
 T = TypeVar("T")
-KEY = "option"
+METADATA_KEY = "option"
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Option:
     """
     metavar: str | None = None
     choices: tuple[str, ...] = ()
-    least: float | None = None
-    above: float | None = None
+    minimum: float | None = None
+    greater_than: float | None = None
     """A number must be greater than this; None for no limit."""
     folder: bool | None = None
     """True if a path must be a folder, False if it must be a file, None for either."""
-    complete: str = ""
+    completer: str = ""
     """The function of `opbench.cli.completion` that completes the value."""
-    unit: int = 1
+    factor: int = 1
     """The factor from the option's value to the field's value: 1 << 20 for an option in MiB and a field in bytes."""
     parse: Callable[[str], object] | None = None
     """Converts text to the value; raises ValueError, whose message is shown after the option's name."""
@@ -45,7 +45,7 @@ class Option:
 
 def option(default: T, help: str, *flags: str, **details: object) -> T:
     """Return a dataclass field with a default and an `Option` in its metadata."""
-    option: T = field(default=default, metadata={KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
+    option: T = field(default=default, metadata={METADATA_KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
     return option
 
 
@@ -57,9 +57,9 @@ def variant_folders() -> tuple[Path, ...]:
     return option((), VARIANTS_HELP, metavar="DIR", folder=True)
 
 
-def argument(metavar: str, *, complete: str = "") -> dict[str, Option]:
+def argument(metavar: str, *, completer: str = "") -> dict[str, Option]:
     """Return the metadata of a field without a default, which is a positional argument of its command."""
-    return {KEY: Option("", metavar=metavar, complete=complete)}
+    return {METADATA_KEY: Option("", metavar=metavar, completer=completer)}
 
 
 def option_fields(dataclass_type: type) -> dict[str, tuple[Field[object], Option]]:
@@ -67,9 +67,9 @@ def option_fields(dataclass_type: type) -> dict[str, tuple[Field[object], Option
     fields_by_name = {f.name: f for f in fields(dataclass_type)}
     ordered_names = [name for base in dataclass_type.__mro__ for name in inspect.get_annotations(base)]
     return {
-        name: (fields_by_name[name], fields_by_name[name].metadata[KEY])
+        name: (fields_by_name[name], fields_by_name[name].metadata[METADATA_KEY])
         for name in ordered_names
-        if KEY in fields_by_name[name].metadata
+        if METADATA_KEY in fields_by_name[name].metadata
     }
 
 
@@ -108,21 +108,21 @@ def read_bytes(text: str) -> int:
     return round(float(match[1]) * UNITS[(match[2] or "B").upper()])
 
 
-def read_seconds(least_s: float) -> Callable[[str], float]:
+def read_seconds(minimum_s: float) -> Callable[[str], float]:
     """Return a function that reads a time such as 60s, 90, 5min or 1h in seconds.
 
-    The function raises ValueError for less than `least_s`.
+    The function raises ValueError for less than `minimum_s`.
     """
 
     def read(text: str) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)?", text)
         value_s = float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1) if match else 0.0
-        if value_s < least_s:
+        if value_s < minimum_s:
             raise NotAllowed(
-                f"{text!r} is not allowed; give a time of {least_s:g}s or more, such as 60s, 5min or 1h",
+                f"{text!r} is not allowed; give a time of {minimum_s:g}s or more, such as 60s, 5min or 1h",
                 kind="not-allowed",
                 value=text,
-                allowed=least_s,
+                allowed=minimum_s,
             )
         return value_s
 

@@ -17,7 +17,7 @@ from opbench.errors import EnvironmentFault
 PACKAGE = Path(__file__).parent
 
 
-def shipped(folder: str) -> Path:
+def shipped_folder(folder: str) -> Path:
     """Return a folder that ships with opbench (variants, suites, reports): in the wheel, or next to the package."""
     inside = PACKAGE / "shipped" / folder
     return inside if inside.is_dir() else PACKAGE.parent / folder
@@ -49,14 +49,14 @@ class MissingExtra(EnvironmentFault):
         super().__init__(f"{problem}; install the missing package with: {pip_install(extra)}{otherwise}", subject=extra)
 
 
-def portable(path: str) -> str:
-    """Return a path as results store it: for shipped files the same on every machine, otherwise unchanged."""
-    root = shipped("variants")
+def portable_path(path: str) -> str:
+    """Return a path as results store it: a shipped file relative to opbench's folder, any other path unchanged."""
+    root = shipped_folder("variants")
     return f"variants/{path.removeprefix(f'{root}/')}" if path.startswith(f"{root}/") else path
 
 
-def from_here(path: str) -> str:
-    """Return a path relative to the current folder if it lies below, as a compiler prints it."""
+def path_from_here(path: str) -> str:
+    """Return a path below the current folder as a relative path, and any other path unchanged."""
     here = f"{Path.cwd()}/"
     return path.removeprefix(here)
 
@@ -66,7 +66,7 @@ def short_path(path: str, columns: int) -> str:
 
     The file name is always complete; "…/" stands for the parts that are missing.
     """
-    relative = min(from_here(path), os.path.relpath(path), key=len)
+    relative = min(path_from_here(path), os.path.relpath(path), key=len)
     if len(relative) <= columns:
         return relative
     *parents, name = PurePath(relative).parts
@@ -82,9 +82,9 @@ def next_command(text: str, *targets: str | Path, variants: Iterable[str | Path]
     `variants` are the extra folders that were searched for the targets. An option that is True becomes a flag; one that
     is empty, None or False is not printed.
     """
-    parts = [from_here(str(target)) for target in targets]
+    parts = [path_from_here(str(target)) for target in targets]
     for folder in variants:
-        parts += ["--variants", from_here(str(folder))]
+        parts += ["--variants", path_from_here(str(folder))]
     for name, value in options.items():
         if value is True:
             parts.append(f"--{name.replace('_', '-')}")
@@ -109,7 +109,7 @@ def child_environment(additions: Mapping[str, str] | None = None) -> dict[str, s
     return {**os.environ, **(additions or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def new_run(name: str) -> Path:
+def new_run_folder(name: str) -> Path:
     """Return a path for the folder of a new run, below reports/, whose name begins with the time."""
     return Path("reports") / f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{name}"
 
@@ -145,7 +145,7 @@ def _cache_roots() -> list[tuple[Path, Callable[[Path], bool]]]:
 
 
 def _is_owned(folder: Path) -> bool:
-    """Return whether the user or root owns a folder."""
+    """Return whether a folder belongs to the user or to root."""
     return folder.lstat().st_uid in (os.getuid(), 0)
 
 
@@ -168,13 +168,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         temporary.chmod(0o644)
-        publish(temporary, path)
+        move_into_place(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def publish(temporary_path: Path, final_path: Path) -> None:
+def move_into_place(temporary_path: Path, final_path: Path) -> None:
     """Move a complete file to its final path on the same file system in one step, and sync the file and its name to
     disk.
     """

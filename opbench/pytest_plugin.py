@@ -125,10 +125,10 @@ def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Meas
     options = timing or TimingOptions()
     assert isinstance(session.backend, TimedBackend), "the fixture opens cuda"
     measure_result = measure_cases(session, [case], options, session.backend.clock(options.mode))
-    if measure_result.wrong:
-        pytest.fail(f"{case.name}: wrong: {measure_result.wrong[case.name]}", pytrace=False)
-    if measure_result.invalid:
-        pytest.fail(f"{case.name}: invalid: {measure_result.invalid[case.name]}", pytrace=False)
+    if measure_result.wrong_cases:
+        pytest.fail(f"{case.name}: wrong: {measure_result.wrong_cases[case.name]}", pytrace=False)
+    if measure_result.invalid_cases:
+        pytest.fail(f"{case.name}: invalid: {measure_result.invalid_cases[case.name]}", pytrace=False)
     return measure_result.measurements[case.name]
 
 

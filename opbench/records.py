@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown
+from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown_name
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def from_json(expected_type: type[T], value: object) -> T:
 
 
 def with_new_keys(value: Any, **old_by_new: str) -> Any:
-    """Return an object whose old keys have their new names, `new = old`; any other value as it is."""
+    """Return a JSON object with its old keys renamed, given as `new = old`; any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
     new_names = {old: new for new, old in old_by_new.items()}
@@ -49,18 +49,18 @@ def with_new_keys(value: Any, **old_by_new: str) -> Any:
 
 
 def stored_file(path: Path) -> Path:
-    """Return the file, or its packed form if only that exists."""
+    """Return the path of a stored file, which may exist only in packed form (.xz or .gz)."""
     packed = (path.with_name(path.name + suffix) for suffix in PACKED_SUFFIXES)
     return path if path.exists() else next((twin for twin in packed if twin.exists()), path)
 
 
 def plain_name(path: Path) -> str:
-    """Return the name of a file without the suffix of its packed form."""
+    """Return the name of a file without the suffix .xz or .gz."""
     return path.stem if path.suffix in PACKED_SUFFIXES else path.name
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of a file, packed or not; raises OSError for one that cannot be read or is not whole."""
+    """Return the unpacked content of a file, which may end in .xz or .gz; raises OSError if that fails."""
     raw = path.read_bytes()
     try:
         return gzip.decompress(raw) if path.suffix == ".gz" else _unxz(raw) if path.suffix == ".xz" else raw
@@ -69,11 +69,11 @@ def unpacked(path: Path) -> bytes:
 
 
 def _unxz(raw: bytes) -> bytes:
-    """Return the content of an .xz file; raises ValueError for another, or if this build of Python has no lzma."""
+    """Return the unpacked content of an .xz file; raises ValueError if it is invalid or Python has no lzma."""
     try:
         import lzma
     except ImportError:
-        raise ValueError("this Python has no module lzma; unpack the file with unxz") from None
+        raise ValueError("this Python has no module lzma; unpack the file with: unxz FILE") from None
     try:
         return lzma.decompress(raw)
     except lzma.LZMAError as error:
@@ -81,7 +81,7 @@ def _unxz(raw: bytes) -> bytes:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Return the JSON value of a file, packed or not; raises UsageError, ending with `remedy`, for another file."""
+    """Return the JSON value of a file, packed or not; raises UsageError, whose message ends with `remedy`."""
     try:
         return json.loads(unpacked(stored_file(path)))
     except OSError as error:
@@ -139,22 +139,24 @@ def read_record(
         raise UsageError(f"{path}: {error}; {remedy}", cause=error) from None
 
 
-def to_json(value: object, *, sparse: bool = False) -> Any:
-    """Return the inverse of `from_json`: dataclasses as objects, tuples as lists.
+def to_json(value: object, *, omit_defaults: bool = False) -> Any:
+    """Convert a value to JSON values, the inverse of `from_json`: dataclasses to objects, tuples to lists.
 
-    With `sparse`, fields that have their default are omitted.
+    With `omit_defaults`, fields that have their default are omitted.
     """
     if isinstance(value, enum.Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         members = [(f, getattr(value, f.name)) for f in fields(value)]
         return {
-            f.name: to_json(member, sparse=sparse) for f, member in members if not (sparse and member == _default(f))
+            f.name: to_json(member, omit_defaults=omit_defaults)
+            for f, member in members
+            if not (omit_defaults and member == _default(f))
         }
     if isinstance(value, Mapping):
-        return {str(key): to_json(item, sparse=sparse) for key, item in value.items()}
+        return {str(key): to_json(item, omit_defaults=omit_defaults) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(element, sparse=sparse) for element in value]
+        return [to_json(element, omit_defaults=omit_defaults) for element in value]
     return value
 
 
@@ -180,11 +182,11 @@ def _validation_error(expected_type: Any, value: Any, message: str) -> NotAllowe
         return NotAllowed(f"{key} is missing; add the key", kind="missing-key", subject=key)
     if extra := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         known = [name for option in _union_members(expected_type) for name in getattr(option, "__struct_fields__", ())]
-        return NotAllowed(unknown("key", extra[1], known, where=path_text))
+        return NotAllowed(unknown_name("key", extra[1], known, place=path_text))
     if not text.startswith(("Expected `", "Invalid enum value")):
         return NotAllowed(
-            f"{path_text}: {text}" if path_text else text, subject=path_text, value=value
-        )  # what a dataclass itself refuses
+            f"{path_text}: {text}" if path_text else text, subject=path_text, value=value, kind="not-allowed"
+        )  # a message of the dataclass itself
     shown = repr(value)
     expected = re.fullmatch(r"Expected (.*?)(?:, got .*)?", text)
     allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_allowed_values(expected_type))}"

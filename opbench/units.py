@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def unit(name: str) -> str:
-    """Return the name of an arithmetic unit: "f32" gives fp32, "tf32/3" three tf32 products in place of one."""
+    """Return an arithmetic unit as text: "fp32" for "f32"; "tf32/3" means three tf32 products in place of one."""
     kind, _, products = name.partition("/")
     kind = {"f32": "fp32", "f64": "fp64", "i32": "int32"}.get(kind, kind)
     return f"{products}×{kind}" if products else kind

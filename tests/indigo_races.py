@@ -79,7 +79,7 @@ def checked(backend: CpuBackend, request: BuildRequest, kernel: str, graph: Path
     arrays, nodes = contents(graph)
     launch = KernelLaunch(kernel, (BLOCKS, 1, 1), (THREADS, 1, 1), 0, (*arrays, nodes))
     line: dict[str, Any] = {"kernel": kernel, "graph": graph.stem, "races": [], "notes": []}
-    for _ in range(backend.orders(request)):
+    for _ in range(backend.order_count(request)):
         buffers = {name: backend.allocate(name, array.shape, "i32") for name, array in arrays.items()}
         for name, array in arrays.items():
             buffers[name].write(array)

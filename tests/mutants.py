@@ -33,7 +33,7 @@ from opbench.checking.checking import Session
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.running.protocol import Check, Open, pack
+from opbench.running.protocol import CheckCase, OpenBackend, pack
 from opbench.running.targets import cases_to_check
 from opbench.running.worker import Worker, WorkerHung
 
@@ -228,7 +228,7 @@ class Trial:
 
     def __init__(self, folder: Path, random_shapes: int = 1) -> None:
         self.folder, self.random_shapes = folder, random_shapes
-        self._worker = Worker(Open("cpu"), folder / "worker.log")
+        self._worker = Worker(OpenBackend("cpu"), folder / "worker.log")
         self._session = Session(open_backend("cpu"))
         """Which only says what cannot run here."""
 
@@ -259,7 +259,7 @@ class Trial:
     def _first_reason(self, cases: Sequence[Case]) -> tuple[str, str] | None:
         for case in quickest_first(cases, self._session.is_sampled):
             try:
-                verdict = self._worker.ask(Check(pack(case)), HANGS_AFTER_S).verdict
+                verdict = self._worker.ask(CheckCase(pack(case)), HANGS_AFTER_S).verdict
             except WorkerHung as error:
                 return case.name, str(error)
             except OpbenchError as error:

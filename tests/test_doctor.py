@@ -15,22 +15,22 @@ import pytest
 from rich.console import Console
 
 from opbench import doctor, paths
-from opbench.doctor import Need
+from opbench.doctor import Requirement
 from opbench.insight.nsight import tools
 
 
-def _rows(*backends: doctor.State) -> list[Need]:
+def _rows(*backends: doctor.State) -> list[Requirement]:
     names = ("backend cuda", "backend cpu")
-    return [Need("disk", "ok", ""), *(Need(n, s, "") for n, s in zip(names, backends, strict=True))]
+    return [Requirement("disk", "ok", ""), *(Requirement(n, s, "") for n, s in zip(names, backends, strict=True))]
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Need]:
+def rows() -> list[Requirement]:
     """What the doctor says of this machine."""
     return doctor.diagnose()
 
 
-def test_every_probe_answers_here(rows: list[Need]) -> None:
+def test_every_probe_answers_here(rows: list[Requirement]) -> None:
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     assert {"Python", "GPU", "NVRTC", "host compiler", "Nsight Compute", "hardware counters", "backend cpu"} <= set(
@@ -41,10 +41,11 @@ def test_every_probe_answers_here(rows: list[Need]) -> None:
     assert not any("could not be checked" in row.seen for row in rows)
 
 
-def test_the_report_prints_and_is_json(rows: list[Need]) -> None:
+def test_the_report_prints_and_is_json(rows: list[Requirement]) -> None:
     out = io.StringIO()
     doctor.print_report(
-        [*rows, Need("odd", "missing", "[bold]not markup[/]", "pip install 'opbench[cuda13]'")], Console(file=out)
+        [*rows, Requirement("odd", "missing", "[bold]not markup[/]", "pip install 'opbench[cuda13]'")],
+        Console(file=out),
     )
     assert "[bold]not markup[/]" in out.getvalue() and "opbench[cuda13]" in out.getvalue()
     assert json.loads(json.dumps(doctor.to_json(rows)))[0]["name"] == rows[0].name
@@ -58,7 +59,7 @@ def test_one_working_backend_is_enough(cuda: doctor.State, cpu: doctor.State, co
 
 
 def test_a_probe_that_breaks_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode() -> Need:
+    def explode() -> Requirement:
         raise OSError("libcuda.so.1: invalid ELF header")
 
     monkeypatch.setattr(doctor, "_gpu", explode)
@@ -167,21 +168,21 @@ def test_the_list_of_packages_is_the_projects_own() -> None:
     assert {"numpy", "click", "rich", "nvtx"} <= names and "cupy-cuda13x" not in names
 
 
-def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Need]) -> None:
+def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Requirement]) -> None:
     out = io.StringIO()
     remedy = "pip install " + " ".join(f"package-{i}" for i in range(40))
-    doctor.print_report([*rows, Need("odd", "missing", "seen", remedy)], Console(file=out, width=80))
+    doctor.print_report([*rows, Requirement("odd", "missing", "seen", remedy)], Console(file=out, width=80))
     assert f"→ {remedy}\n" in out.getvalue()
     assert len(out.getvalue().splitlines()) == len(rows) + 2 + sum(bool(row.remedy) for row in rows) + sum(
         row.remedy.count("\n") + row.seen.count("\n") for row in rows
     )
 
 
-def test_a_terminal_shows_what_was_seen_in_its_width(rows: list[Need]) -> None:
+def test_a_terminal_shows_what_was_seen_in_its_width(rows: list[Requirement]) -> None:
     out = io.StringIO()
     seen = " ".join(f"package-{i}" for i in range(40))
     console = Console(file=out, width=80, force_terminal=True, color_system=None)
-    doctor.print_report([*rows, Need("odd", "ok", seen)], console)
+    doctor.print_report([*rows, Requirement("odd", "ok", seen)], console)
     lines = [line for line in out.getvalue().splitlines() if "→" not in line]
     assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
     assert " ".join(out.getvalue().split()).endswith(seen), "every word is there"

@@ -15,7 +15,7 @@ from opbench.errors import (
     Reason,
     SettingDiffers,
     UsageError,
-    unknown,
+    unknown_name,
 )
 from opbench.paths import MissingExtra, pip_install
 from opbench.results.comparison import NotComparable
@@ -29,17 +29,17 @@ NAMES = ("relu", "matmul")
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (UsageError(unknown("operator", "rellu", NAMES)), "unknown operator 'rellu'; did you mean 'relu'?"),
-        (UsageError(unknown("operator", "x", NAMES)), "unknown operator 'x'; known: matmul, relu"),
+        (UsageError(unknown_name("operator", "rellu", NAMES)), "unknown operator 'rellu'; did you mean 'relu'?"),
+        (UsageError(unknown_name("operator", "x", NAMES)), "unknown operator 'x'; known: matmul, relu"),
         (
-            LaunchError(unknown("buffer", "matmull", iter(NAMES), "opbench list operators", where="k")),
+            LaunchError(unknown_name("buffer", "matmull", iter(NAMES), "opbench list operators", place="k")),
             "k: unknown buffer 'matmull'; did you mean 'matmul'? (list all: opbench list operators)",
         ),
     ],
 )
 def test_a_name_that_is_not_known_comes_with_the_nearest_or_with_all(error: UsageError, words: str) -> None:
     assert str(error) == error.message == words
-    assert error.unknown is not None and error.unknown.known == ("matmul", "relu")
+    assert error.unknown is not None and error.unknown.known_names == ("matmul", "relu")
 
 
 def test_a_location_stands_first_and_other_errors_have_no_name() -> None:
@@ -50,7 +50,10 @@ def test_a_location_stands_first_and_other_errors_have_no_name() -> None:
 
 def test_a_setting_that_differs_comes_with_both_values_and_the_way_out() -> None:
     error = SettingDiffers(ROOT / "results.jsonl", "seed", 1, None)
-    assert str(error) == f"{ROOT / 'results.jsonl'}: was begun with seed = 1, not None; choose another --out DIR"
+    assert str(error) == (
+        f"{ROOT / 'results.jsonl'}: has results made with seed = 1, and this command has seed = None; "
+        "repeat the command with another folder: --out DIR"
+    )
     assert error.exit_code == UsageError.exit_code
     assert (error.kind, error.subject, error.value, error.allowed) == ("setting-differs", "seed", None, 1)
 
@@ -89,7 +92,7 @@ def test_an_error_that_repeats_another_has_its_fields() -> None:
     assert (again.kind, again.subject, again.value, again.allowed) == ("bad-file", "n", 3, "even")
     other = LaunchError("a.toml: no", value=5, allowed="odd", cause=first)
     assert (other.kind, other.subject, other.value, other.allowed) == ("not-allowed", "n", 5, "odd"), "the caller's own"
-    named = UsageError("a.toml: no", cause=UsageError(unknown("operator", "x", NAMES)))
-    assert (named.kind, named.value, named.unknown) == ("unknown-name", "x", unknown("operator", "x", NAMES))
+    named = UsageError("a.toml: no", cause=UsageError(unknown_name("operator", "x", NAMES)))
+    assert (named.kind, named.value, named.unknown) == ("unknown-name", "x", unknown_name("operator", "x", NAMES))
     lost = pickle.loads(pickle.dumps(again))
     assert (lost.kind, lost.subject, str(lost)) == (again.kind, again.subject, str(again))

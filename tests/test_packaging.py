@@ -14,7 +14,7 @@ import pytest
 
 from opbench import __version__
 from opbench.kernels.folders import Catalog
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.results.winners import entries_of
 from support.common import RELU, ROOT
 
@@ -97,7 +97,7 @@ def test_the_wheel_holds_everything_that_opbench_reads_and_no_tests(wheel: Path)
     cheats = {f"opbench/shipped/cheats/{p.relative_to(time_cheats)}" for p in time_cheats.rglob("*.[pc][yu]")}
     assert cheats and cheats - names == set(), "opbench selftest runs them"
     headers = {
-        f"opbench/shipped/variants/include/opbench/{p.name}" for p in shipped("variants").glob("include/*/*.cuh")
+        f"opbench/shipped/variants/include/opbench/{p.name}" for p in shipped_folder("variants").glob("include/*/*.cuh")
     }
     assert headers and headers - names == set(), "kernels of a user's own include them"
     ours = re.compile(r"(^|/)(test_|conftest|tests/|cheats/(?!(honest/)?\w+\.(py|cu)$))|\.pyc$")
@@ -117,10 +117,10 @@ def test_lists_come_from_inside_the_wheel(installed: Path, tmp_path: Path) -> No
     rows = json.loads(opbench(installed, tmp_path, "list", "variants", "--json").stdout)
     assert rows and all(Path(row["file"]).is_relative_to(installed) for row in rows)
     names = [line.split()[0] for line in opbench(installed, tmp_path, "list", "--all").stdout.splitlines()]
-    assert names == sorted(p.parent.name for p in shipped("variants").glob("*/operator.py"))
+    assert names == sorted(p.parent.name for p in shipped_folder("variants").glob("*/operator.py"))
     suites = opbench(installed, tmp_path, "list", "suites").stdout
     assert [line.split()[0] for line in suites.splitlines()] == sorted(
-        f"suites/{p.name}" for p in shipped("suites").glob("*.toml")
+        f"suites/{p.name}" for p in shipped_folder("suites").glob("*.toml")
     )
 
 

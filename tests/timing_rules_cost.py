@@ -61,7 +61,7 @@ def times_of(
             if way == "with":
                 turns[f"{way} {name}"] = timing.launch_sources[name]
         measured = measure(clock, launches, options, launch_sources=turns)
-        refused: Mapping[str, str] = {**timing.invalid, **timing.invalid_times(), **timing.faults}
+        refused: Mapping[str, str] = {**timing.invalid_cases, **timing.invalid_times(), **timing.faults}
         lines = []
         for case in cases:
             line: dict[str, Any] = {"case": case.name, "refused": refused.get(case.name, "")}

@@ -10,7 +10,7 @@ from opbench.adopting.matching import MIN_SCORE, Match, nearest_operators, rank_
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.proposal import Proposal
-from opbench.errors import Location, UsageError, unknown
+from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import OPENING_LINE
 from opbench.kernels.memory_header import NO_OPERATOR
@@ -50,7 +50,7 @@ def propose(
         )
     kernel_name, other_kernels = _choose_kernel(file, kernel)
     if operator and operator not in operators:
-        raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
+        raise UsageError(unknown_name("operator", operator, operators, next_command("list operators", variants=roots)))
     launch = next((launch for launch in file.launches if launch.kernel == kernel_name), None)
     launched_kernel = file.read_kernel(kernel_name, launch)
     for group in launched_kernel.groups:
@@ -242,7 +242,7 @@ def _snake_case(name: str) -> str:
 def _choose_kernel(file: FileFacts, requested_kernel: str) -> tuple[str, list[str]]:
     """Return the kernel that needs a header, and the names of the file's other kernels."""
     if requested_kernel and requested_kernel not in file.kernels:
-        raise UsageError(unknown("kernel", requested_kernel, file.kernels, where=str(file.path)))
+        raise UsageError(unknown_name("kernel", requested_kernel, file.kernels, place=str(file.path)))
     launched_names = [launch.kernel for launch in file.launches if launch.kernel in file.kernels]
     kernel_name = requested_kernel or next(iter(launched_names or file.kernels))
     return kernel_name, [name for name in file.kernels if name != kernel_name]

@@ -18,7 +18,7 @@ from opbench.adopting.host_launches import (
     plain_type,
 )
 from opbench.adopting.host_turns import first_switch_cases, follow_pointers, unroll_loops
-from opbench.source.c_expression import SIZES, UnsupportedExpression, convert, tokens_of
+from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
@@ -86,7 +86,7 @@ class HostProgram:
         if buffer.elements:
             return factors
         element_sizes = [p for p in factors if p[0].text == "sizeof"]
-        element_bytes = SIZES.get(buffer.element, 0)
+        element_bytes = TYPE_BYTES.get(buffer.element, 0)
         if not element_sizes:
             element_sizes = [p for p in factors if not p[1:] and p[0].text == str(element_bytes)][-1:]
         return [p for p in factors if p not in element_sizes] if element_sizes else []
@@ -116,8 +116,8 @@ class HostProgram:
         """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
         buffer = self.buffers.get(name)
         try:
-            if buffer and buffer.elements and buffer.element in SIZES:
-                return self.value(buffer.elements) * SIZES[buffer.element]
+            if buffer and buffer.elements and buffer.element in TYPE_BYTES:
+                return self.value(buffer.elements) * TYPE_BYTES[buffer.element]
             return self.value(buffer.bytes) if buffer and buffer.bytes else None
         except UnsupportedExpression:
             return None

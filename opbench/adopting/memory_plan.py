@@ -13,7 +13,7 @@ from opbench.adopting.file_facts import FileFacts, LaunchedKernel, read_file
 from opbench.adopting.host_launches import number_of, value_until
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.proposal import Proposal
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels import expression
 from opbench.kernels.case import is_named
 from opbench.kernels.header import has_memory_header, read_memory_header
@@ -151,7 +151,7 @@ def _with_sizes(header: MemoryHeader, new_sizes: Mapping[str, int]) -> MemoryHea
     for name in new_sizes:
         if name not in header.sizes and name not in buffer_names:
             all_names = {*header.sizes, *buffer_names}
-            raise UsageError(unknown("size of the header", name, all_names, where=f"{header.path}: --size"))
+            raise UsageError(unknown_name("size of the header", name, all_names, place=f"{header.path}: --size"))
     sizes = {name: new_sizes.get(name, value) for name, value in header.sizes.items()}
     buffers = tuple(
         replace(buffer, elements=str(new_sizes[buffer.name]))
@@ -182,7 +182,7 @@ class _Planner:
         for launch_template in self.launches:
             name = plain_kernel(launch_template.kernel)
             if name not in file.kernels:
-                raise UsageError(unknown("kernel", name, file.kernels, where=f"{self.header.path}: launch"))
+                raise UsageError(unknown_name("kernel", name, file.kernels, place=f"{self.header.path}: launch"))
             self.launched_kernels.append(file.read_kernel(name, None))
 
     @property

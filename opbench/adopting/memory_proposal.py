@@ -21,7 +21,7 @@ from opbench.adopting.proposal import (
     plain_quotient,
     template_arguments,
 )
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels import expression
 from opbench.kernels.memory_header import (
     NO_OPERATOR,
@@ -33,7 +33,7 @@ from opbench.kernels.memory_header import (
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
-from opbench.source.c_expression import MAX_DEPTH, SIZES, UnsupportedExpression, convert, tokens_of
+from opbench.source.c_expression import MAX_DEPTH, TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token
 
@@ -94,7 +94,10 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
             raise UsageError(
                 f"{path}: no launch gives the template parameters {', '.join(missing)} of "
                 f"{launched_kernel.kernel.name}; add host code that launches {launched_kernel.kernel.name} with its "
-                "template arguments"
+                "template arguments",
+                kind="unknown-template-arguments",
+                subject=path,
+                value=tuple(missing),
             )
     writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), is_unlaunched)
     writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
@@ -188,7 +191,9 @@ class _Writer:
         for name, value in self.given_sizes.items():
             if name not in variables_by_plain_name:
                 raise UsageError(
-                    unknown("variable of the host's code", name, variables_by_plain_name, where=f"{self.path}: --size")
+                    unknown_name(
+                        "variable of the host's code", name, variables_by_plain_name, place=f"{self.path}: --size"
+                    )
                 )
             self.values |= dict.fromkeys(variables_by_plain_name[name], str(value))
 
@@ -357,7 +362,9 @@ class _Writer:
             name = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
             raise UsageError(
                 f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); give the value with: "
-                + next_command("check", self.path, size=f"{plain_name(name)}=1024")
+                + next_command("check", self.path, size=f"{plain_name(name)}=1024"),
+                kind="unreadable-expression",
+                subject=name,
             ) from None
         return self._expression(tokens, number, launched_kernel)
 
@@ -411,7 +418,10 @@ class _Writer:
             if group.unreadable:
                 raise UsageError(
                     f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that a header "
-                    f"cannot set ({group.unreadable}); give the kernel one parameter for each field of the structure"
+                    f"cannot set ({group.unreadable}); give the kernel one parameter for each field of the structure",
+                    kind="unsupported-structure",
+                    subject=group.parameter.name,
+                    value=group.unreadable,
                 )
             if not group.parameter.name and not group.is_struct:
                 continue  # f(void)
@@ -424,7 +434,7 @@ class _Writer:
                     text = f'"{buffer}"'
                 result.append(text)
             args.append(f"{{ struct = [{', '.join(result)}] }}" if group.is_struct else result[0])
-        called = launched_kernel.kernel.qualified + template_arguments(
+        called = launched_kernel.kernel.qualified_name + template_arguments(
             launched_kernel, self._values_at(launched_kernel) | self._value_tokens()
         )
         return launch_text(called, sides[0], sides[1], shared, args, launch.cooperative), pointers
@@ -466,7 +476,7 @@ class _Writer:
         try:
             if number is None:
                 raise UnsupportedExpression(parameter.name)
-            text = convert(tokens, {**all_values, **self.roots}, real=True)
+            text = convert(tokens, {**all_values, **self.roots}, is_real=True)
             has_sizes = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             is_equal = has_sizes and float(expression.evaluate(text, self.sizes, True)) == number
             return f'"{text}"' if is_equal else repr(number)
@@ -621,7 +631,7 @@ class _Writer:
 def _float_value(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the value of a floating-point expression; None if it is unknown."""
     try:
-        return float(expression.evaluate(convert(tokens, values_by_name, real=True), {}, True))
+        return float(expression.evaluate(convert(tokens, values_by_name, is_real=True), {}, True))
     except (UnsupportedExpression, UsageError):
         return None
 
@@ -638,4 +648,4 @@ def _is_opaque(element: str) -> bool:
 
 
 def _item_bytes(element: str) -> int:
-    return SIZES.get(element, ELEMENT_BYTES[_dtype(element)])
+    return TYPE_BYTES.get(element, ELEMENT_BYTES[_dtype(element)])

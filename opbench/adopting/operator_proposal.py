@@ -125,8 +125,8 @@ class _Writer:
         if missing := missing_template_arguments(launched_kernel):
             text = f"no launch says {', '.join(missing)} of the kernel's template"
             self.proposal.contradict("launch", missing[0], text)
-        called = launched_kernel.kernel.qualified + template_arguments(launched_kernel, values_by_name)
-        if called != launched_kernel.kernel.qualified + written_template(launched_kernel, values_by_name):
+        called = launched_kernel.kernel.qualified_name + template_arguments(launched_kernel, values_by_name)
+        if called != launched_kernel.kernel.qualified_name + written_template(launched_kernel, values_by_name):
             self.proposal.guess("the kernel with its template's arguments", called, "no launch says them")
         return called
 
@@ -209,7 +209,7 @@ class _Writer:
         value_text = str(value)
         if value is None:
             try:
-                value_text = f'"{convert(tokens, self.values_by_name, real=True)}"'
+                value_text = f'"{convert(tokens, self.values_by_name, is_real=True)}"'
             except UnsupportedExpression:
                 value, value_text = neutral_value, str(neutral_value)
                 self.proposal.guess(f"'{parameter.name}'", value_text, "the host's value cannot be read")

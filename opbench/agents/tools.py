@@ -45,7 +45,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
-from opbench.paths import from_here, new_run
+from opbench.paths import new_run_folder, path_from_here
 from opbench.results.advice import Advised
 from opbench.results.files import Run
 from opbench.results.own_variants import VariantComparison, compare_own_variants
@@ -137,11 +137,11 @@ class Tools:
         sizes. On a GPU the kernel runs with the rights of the server, because the cage covers the CPU only.
         """
         path = self._file(file)
-        backend = backends.resolve("auto")
+        backend = backends.resolve_name("auto")
         options = RunOptions(
             problems=tuple(problems),
             backend=backend,
-            out=new_run("run"),
+            out=new_run_folder("run"),
             untrusted=backend == "cpu" and not self.trust,
             gpu=self.gpu,
             time_limit_s=self.time_limit_s,
@@ -169,13 +169,19 @@ class Tools:
         A name such as "softmax/online" compares with that shipped variant; without a GPU only.
         """
         if len(files) < 2:
-            raise UsageError(f"files: {len(files)} given; compare needs two or more; add files, such as a.cu and b.cu")
-        if backends.resolve("auto") == "cuda":
+            raise UsageError(
+                f"files: {len(files)} given; compare needs two or more; add files, such as a.cu and b.cu",
+                kind="too-few-files",
+                subject="files",
+                value=len(files),
+                allowed=">= 2",
+            )
+        if backends.resolve_name("auto") == "cuda":
             paths = [self._file(file) for file in files]
             options = RunOptions(
                 problems=(problem,) if problem else (),
                 backend="cuda",
-                out=new_run("compare"),
+                out=new_run_folder("compare"),
                 gpu=self.gpu,
                 time_limit_s=self.time_limit_s,
             )
@@ -213,7 +219,7 @@ class Tools:
         """
         path = self._file(file)
         task_path = self._file(task) if task else None
-        output_folder = new_run("judge")
+        output_folder = new_run_folder("judge")
         options = JudgeOptions(
             task=task_path,
             problems=tuple(problems),
@@ -235,9 +241,12 @@ class Tools:
         if not path.is_relative_to(self.root.resolve()):
             raise UsageError(
                 f"{file_name}: lies outside {self.root}; copy the file into that folder, or start: "
-                "opbench mcp --root DIR"
+                "opbench mcp --root DIR",
+                kind="outside-root",
+                subject=file_name,
+                allowed=self.root,
             )
-        return Path(from_here(str(path)))
+        return Path(path_from_here(str(path)))
 
     def _case(self, file_or_variant: str, problem: str, catalog: Catalog) -> Case:
         """Return the case of a file, or of a shipped variant such as "softmax/online", on a problem."""
@@ -250,7 +259,9 @@ class Tools:
             return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
         except NotExplained as fault:
             raise UsageError(
-                f"{fault}; only a kernel with correct results can be explained; call the tool check first"
+                f"{fault}; only a kernel with correct results can be explained; call the tool check first",
+                kind="not-right",
+                value=fault,
             ) from None
 
 
@@ -333,7 +344,7 @@ def _run_answer(file: str, finished_run: Run, gpu: str) -> RunAnswer:
         gpu=finished_run.header.environment.gpu,
         cases=cases[:MAX_CASES],
         cases_not_shown=max(0, len(cases) - MAX_CASES),
-        results=from_here(str(finished_run.folder)),
+        results=path_from_here(str(finished_run.folder)),
         next_step=next_step,
     )
 
@@ -398,7 +409,7 @@ def _advice(advice: insight.Advice, advised: Advised, lines_by_file: Mapping[str
     """Return one piece of advice as a client sees it; gains are None if they cannot be estimated."""
     low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
     return Advice(
-        file=from_here(advice.file) if advice.file else "",
+        file=path_from_here(advice.file) if advice.file else "",
         line=advice.line,
         further_lines=list(advice.further_lines),
         source_line=lines_by_file.get(advice.file, {}).get(advice.line, "").strip(),
@@ -477,6 +488,6 @@ def _judge_answer(file: str, document: verdict.VerdictDocument, document_path: P
         faults=faults[:MAX_FAULTS],
         signs=[f"{sign.file}:{sign.line}: {sign.title}" for sign in document.signs.seen[:MAX_FAULTS]],
         seed=document.seed,
-        document=from_here(str(document_path)),
+        document=path_from_here(str(document_path)),
         next_step=NextStep(document.next_step.sentence, next_tool, {"file": file}),
     )

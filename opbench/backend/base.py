@@ -26,12 +26,12 @@ class KernelResources:
     registers: int
     shared_bytes: int
     local_bytes: int
-    max_threads: int
+    max_threads_per_block: int
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of this machine, as listed before a backend opens it."""
+    """A GPU of this machine, described before a backend opens it."""
 
     index: int
     uuid: str
@@ -78,7 +78,7 @@ class SparseMemory(Buffer, Protocol):
 
     @property
     def content(self) -> np.ndarray:
-        """Return an array of the content that fetches only the pages that are read."""
+        """Return the content as an array; only pages that are read are fetched from the device."""
 
     def clear(self) -> None:
         """Fill the content with zeros."""
@@ -101,7 +101,7 @@ class Program(Protocol):
         """Return a callable that enqueues all launches in order."""
 
     def variables(self) -> Mapping[str, Buffer]:
-        """Return the module's `__device__` and `__constant__` variables by name, as bytes: they outlive a launch."""
+        """Return the module's `__device__` and `__constant__` variables by name, as buffers of bytes."""
 
 
 class Backend(Protocol):
@@ -115,7 +115,7 @@ class Backend(Protocol):
 
     @property
     def limits(self) -> DeviceLimits | None:
-        """Return the device's limits of occupancy; None for the emulator without a modelled GPU."""
+        """Return the limits that determine the device's occupancy; None for the emulator without a modelled GPU."""
 
     def environment(self) -> Environment:
         """Return the device, the driver, the compiler and their versions."""
@@ -164,11 +164,11 @@ class DeviceClock(Clock, Protocol):
     """A clock that times single launches, as every clock does, and also a sequence of launches."""
 
     @property
-    def between(self) -> float:
-        """Return the seconds of overhead that `chain` adds to the kernel's own time."""
+    def gap_between_launches_s(self) -> float:
+        """Return the overhead in seconds that `chain` adds to each kernel's own time."""
 
     def chain(self, launches: Sequence[Launch]) -> list[float]:
-        """Run launches one after the other, once; return the time between two events around each, in seconds."""
+        """Run each launch once, in order; return the time between the events around each launch, in seconds."""
 
     def forget(self, launch: Launch) -> None:
         """Free the clock's data of a launch, such as a CUDA graph, before its buffers are freed."""
@@ -183,7 +183,7 @@ class TimedBackend(Backend, Protocol):
         """Return the size of the L2 cache in bytes."""
 
     def clock(self, mode: str = "cold") -> DeviceClock:
-        """Return the clock of a timing mode, one of `timing.MODES`; the clock is created at first use."""
+        """Return the clock of a timing mode, "cold", "hot" or "graph"; it is created at first use."""
 
 
 @runtime_checkable
@@ -222,7 +222,7 @@ class Trace:
     """False if a launch was abandoned; then the buffers' content is meaningless."""
     accesses: int
     """The number of checked accesses, per thread."""
-    unfinished: int = 0
+    unfinished_blocks: int = 0
     """For a sample of blocks: bit n is set if the n-th block was stopped early."""
     notes: tuple[Finding, ...] = ()
     """Notes about allowed behaviour; they are not findings."""
@@ -238,8 +238,8 @@ class TracingBackend(Backend, Protocol):
     def load_traced(self, request: BuildRequest) -> Program:
         """Load the instrumented build of `compile_traced`, and run it without a trace."""
 
-    def orders(self, request: BuildRequest) -> int:
-        """Return the number of thread orders in which a check runs a module.
+    def order_count(self, request: BuildRequest) -> int:
+        """Return in how many different orders of its threads a check runs a module.
 
         Each run of a bound program uses the next order.
         """
@@ -279,7 +279,7 @@ class TracingBackend(Backend, Protocol):
 class HostMemoryBackend(Backend, Protocol):
     """A backend whose kernels can access arrays in host memory."""
 
-    def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
+    def buffer_on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
         """Return a buffer that uses the memory of a host array.
 
         The caller must keep the array. The buffer has no guard bytes.
@@ -290,7 +290,7 @@ class HostMemoryBackend(Backend, Protocol):
 class ArenaBackend(Backend, Protocol):
     """A backend that can place all activations of a network in one allocation."""
 
-    def arena(self, nbytes: int) -> Buffer:
+    def allocate_arena(self, nbytes: int) -> Buffer:
         """Allocate one piece of memory for many tensors, with guard bands at both ends; raise EnvironmentFault."""
 
 
@@ -339,7 +339,7 @@ class Communicator(Protocol):
 class CollectiveBackend(Backend, Protocol):
     """A backend that can sum buffers over several devices."""
 
-    def new_identity(self) -> bytes:
+    def new_communicator_id(self) -> bytes:
         """Return the identifier of a new communicator, which rank 0 sends to the other ranks."""
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> Communicator:
@@ -361,4 +361,4 @@ class LibraryBackend(Backend, Protocol):
         """Return a buffer that shares the memory of a library's contiguous array; the array still owns the memory."""
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """Return a context in which the library's work goes to this backend's stream."""
+        """Return a context manager: within it, the library uses this backend's stream."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from opbench.backend.findings import place_text
-from opbench.errors import NotAllowed, UsageError, unknown
+from opbench.errors import NotAllowed, UsageError, unknown_name
 from opbench.records import JSON, from_json
 
 SECTOR_BYTES = 32
@@ -65,7 +65,7 @@ class LineTraffic:
 
     @property
     def place(self) -> str:
-        """Return the line as text, such as "line 12"."""
+        """Return the line number as text, such as "line 12"."""
         return place_text(self.file, self.line, self.called_from)
 
     @property
@@ -145,7 +145,7 @@ class BranchTraffic:
     """For a line of a header: the line of the kernel's own file that calls it; 0 if there is none."""
 
     @property
-    def fewest_lanes_each(self) -> float:
+    def mean_fewest_lanes(self) -> float:
         """Return the mean number of lanes on the path with fewer lanes."""
         return _ratio_or_zero(self.fewest_lanes, self.divergent)
 
@@ -265,9 +265,9 @@ class Traffic:
         for entry in self.kernels:
             if entry.kernel == name:
                 return entry
-        raise UsageError(unknown("kernel", name, [entry.kernel for entry in self.kernels]))
+        raise UsageError(unknown_name("kernel", name, [entry.kernel for entry in self.kernels]))
 
-    def estimated(self) -> Traffic:
+    def scaled_to_all_blocks(self) -> Traffic:
         """Scale the counts of sampled kernels to all their blocks; return self if every block was counted."""
         factors = {entry.kernel: entry.factor for entry in self.kernels if entry.sampled}
         if not factors:
@@ -285,8 +285,8 @@ class Traffic:
         """Add the traffic of both; they must come from the same source."""
         if self.source != other.source:
             raise NotAllowed(
-                f"traffic that was {other.source} does not add to traffic that was {self.source}; both must come from "
-                "one source",
+                f"{other.source} traffic cannot be added to {self.source} traffic; add only traffic that is "
+                f"{self.source}, too",
                 kind="mixed-sources",
                 value=other.source,
                 allowed=self.source,
@@ -300,7 +300,7 @@ class Traffic:
         )
 
     def to_json(self) -> dict[str, JSON]:
-        """Return the traffic for the results file, without counts of 0."""
+        """Return the traffic as JSON values for the results file, without counts of 0."""
         return {
             "source": self.source,
             "complete": self.complete,
@@ -311,7 +311,7 @@ class Traffic:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Traffic:
-        """Read what `to_json` wrote; raises TypeError or ValueError."""
+        """Return the traffic from the JSON values of `to_json`; raises TypeError or ValueError for others."""
         return from_json(Traffic, {**data, "lines": [{"line": 0, **entry} for entry in data.get("lines", ())]})
 
 

@@ -64,10 +64,10 @@ class Environment:
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """The GPU's compute capability; None without a GPU."""
+        """Return the GPU's compute capability, such as (9, 0); None without a GPU."""
         return parse_capability(self.compute_capability)
 
     def to_json(self) -> dict[str, Any]:
         """Return the known fields as JSON data."""
-        known_fields: dict[str, Any] = to_json(self, sparse=True)
+        known_fields: dict[str, Any] = to_json(self, omit_defaults=True)
         return known_fields

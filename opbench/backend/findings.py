@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from opbench.backend.rules import rule_of
 from opbench.kernels.launch import Dim3
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 from opbench.records import JSON
 
 KERNEL_SUFFIX = ".cu"
@@ -89,8 +89,8 @@ class Finding:
     @property
     def block_and_thread(self) -> str:
         """Return the block and thread as text, such as "block (0,0,0) thread (224,0,0)"; empty if unknown."""
-        block = f"block {triple(self.block)}" if self.block is not None else ""
-        thread = f"thread {triple(self.thread)}" if self.thread is not None else ""
+        block = f"block {triple_text(self.block)}" if self.block is not None else ""
+        thread = f"thread {triple_text(self.thread)}" if self.thread is not None else ""
         return " ".join(filter(None, (block, thread)))
 
     def to_json(self) -> dict[str, JSON]:
@@ -101,7 +101,7 @@ class Finding:
 def headline(finding: Finding) -> str:
     """Return a finding in one line: "my.cu:12: shared-race: …, block (0,0,0) thread (1,0,0)"."""
     thread_text = f", {finding.block_and_thread}" if finding.block_and_thread else ""
-    return f"{place_and_message(finding, from_here(finding.location_to_show[0]))}{thread_text}"
+    return f"{place_and_message(finding, path_from_here(finding.location_to_show[0]))}{thread_text}"
 
 
 def place_and_message(finding: Finding, shown_file: str) -> str:
@@ -117,6 +117,6 @@ def place_text(file: str, line: int, called_from: int = 0) -> str:
     return f"line {called_from} (in {PurePath(file).name}:{line})" if called_from else f"line {line}"
 
 
-def triple(value: Dim3) -> str:
+def triple_text(value: Dim3) -> str:
     """Format a triple, such as "(224,0,0)"."""
     return f"({','.join(map(str, value))})"

@@ -240,5 +240,5 @@ _BY_KIND = {rule.kind: rule for rule in RULES}
 
 
 def rule_of(kind: str) -> Rule:
-    """Return the rule of a finding's kind; for a kind of another version of opbench, a rule without a remedy."""
+    """Return the rule for a kind of finding; for a kind that only another version knows, a rule without a remedy."""
     return _BY_KIND.get(kind) or Rule(kind.replace("_", "-"), kind.replace("_", " "), "")

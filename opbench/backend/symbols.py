@@ -14,6 +14,6 @@ def plain_name(symbol: str) -> str:
         length, start = int(match.group(1)), match.end(1)
         name, rest = symbol[start : start + length], symbol[start + length :]
         if len(name) == length and name.isidentifier() and re.fullmatch(r"E?(_\d+)?", rest):
-            # A template's arguments may look like one; the variable of a function comes behind an E.
+            # Template arguments may look like a name; the name of a variable in a function follows an E.
             names.insert(0 if symbol[match.start() - 1] == "E" else len(names) - 1, name)
     return names[0]

@@ -1,1 +1,1 @@
-"""The cage: what this system offers to confine a stranger's code, and how a process confines itself with it."""
+"""The cage: a process confines itself, so that untrusted kernels cannot read files, use the network or run on."""

@@ -14,7 +14,7 @@ from opbench.cage.system import NEW_IPC, NEW_NETWORK, NEW_USER, NEW_UTS, forbid_
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one process may use; 0 for no limit."""
+    """The limits of one process; 0 means no limit."""
 
     cpu_s: int = 0
     memory_bytes: int = 0
@@ -35,7 +35,7 @@ class Confinement:
 
 
 def enter(confinement: Confinement, filter_program: bytes) -> None:
-    """Confine this process and everything that it starts, for ever; raise OSError if the system refuses a part.
+    """Confine this process and everything that it starts, until they end; raises OSError if the system refuses a part.
 
     Call it before a second thread starts. Namespaces are used if the system allows them.
     """

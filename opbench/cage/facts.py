@@ -1,4 +1,4 @@
-"""Find out by which means this system can confine a stranger's code."""
+"""Find which features of this system can confine untrusted code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CageFacts:
 
     @property
     def missing_feature(self) -> str:
-        """Return the reason why a stranger's code cannot be confined on this system; "" if it can."""
+        """Return why untrusted code cannot be confined on this system; "" if it can."""
         if self.system.split()[0] != "Linux":
             return f"the system is {self.system}; the cage needs Linux"
         if not self.seccomp:
@@ -63,7 +63,7 @@ def available() -> CageFacts:
 
 
 def require() -> CageFacts:
-    """Return what the system offers; raise EnvironmentFault with the reason if a stranger's code cannot be confined."""
+    """Return the features of this system; raises EnvironmentFault if they cannot confine untrusted code."""
     facts = available()
     if facts.missing_feature:
         raise EnvironmentFault(

@@ -1,4 +1,4 @@
-"""A process that forks: it starts confined children in milliseconds, and knows nothing that its parent learns later.
+"""A small process that starts confined child processes in milliseconds.
 
 A child of the parent itself would have a copy of the parent's memory, with seeds and expected results. The fork server
 starts before the parent has any, has one thread and no open file of the parent.
@@ -101,7 +101,7 @@ class ForkServer:
         return self._send(_Request(task, arguments), files)
 
     def call(self, task: Task, *arguments: object) -> None:
-        """Run a function in the server itself, and wait; what it loads is there in all children that start later."""
+        """Run a function in the fork server and wait; all children that start later have the modules that it loads."""
         if self._send(_Request(task, arguments, here=True), ()).wait() != 0:
             raise EnvironmentFault(
                 "the sandbox of --untrusted cannot be prepared; read the reason in the worker's log, and see what is "
@@ -118,7 +118,9 @@ class ForkServer:
         except OSError as error:
             os.close(read_end)
             raise EnvironmentFault(
-                f"the process that starts confined kernels has ended: {error}; run the command again"
+                f"the process that starts confined kernels has ended ({error}); run the command again",
+                kind="fork-server-ended",
+                value=error,
             ) from None
         finally:
             os.close(write_end)
@@ -127,7 +129,8 @@ class ForkServer:
             os.close(read_end)
             raise EnvironmentFault(
                 "the process that starts confined kernels has ended; check the limit of processes with: ulimit -u, "
-                "then run the command again"
+                "then run the command again",
+                kind="fork-server-ended",
             )
         return Child(NUMBER.unpack(pid_bytes)[0], read_end)
 

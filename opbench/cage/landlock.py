@@ -40,7 +40,7 @@ def version() -> int:
 
 
 def restrict(read: Iterable[Path], write: Iterable[Path] = (), execute: Iterable[Path] = ()) -> None:
-    """Allow this process and its children only to read, to write and to execute beneath these paths, for ever.
+    """Allow this process and its children only to read, write and execute files below these paths, until they end.
 
     `write` includes reading, `execute` too. A path that does not exist is skipped. Needs no_new_privs. Raises OSError.
     """

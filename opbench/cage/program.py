@@ -48,12 +48,12 @@ def run_program(
 
 
 def _execute(confinement: Confinement, command: list[str], environment: dict[str, str], files: list[int]) -> None:
-    """Confine this process and become the program."""
+    """Confine this process, then replace it by the program."""
     for target in (1, 2):
         os.dup2(files[0], target)
     os.close(files[0])
     os.chdir(confinement.write[0] if confinement.write else Path("/"))
     enter(confinement, seccomp.compiler_filter())
-    # Python ignores this signal and programs inherit that: one that floods would go on until its limit of CPU time.
+    # Python ignores this signal, and programs inherit that: a program that exceeds its output limit must end at once.
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     os.execve(command[0], command, environment)

@@ -1,4 +1,4 @@
-"""Seccomp: the system calls that this process may make, as a program for the kernel's packet filter.
+"""Seccomp: limit the system calls of this process with a program for the packet filter of the Linux kernel.
 
 Source: the kernel's Documentation/userspace-api/seccomp_filter.rst. A library would need libseccomp of the system; the
 programs here are lists of comparisons.
@@ -156,7 +156,7 @@ class Condition:
 
 
 def compiler_filter() -> bytes:
-    """Return the filter of the compiler: it refuses every call that reaches outside."""
+    """Return the filter of the compiler: it refuses system calls that reach other processes or the network."""
     return _program([(name, _instruction(RETURN, REFUSE)) for name in CALLS_OUTSIDE_THE_PROCESS], ALLOW)
 
 
@@ -176,14 +176,14 @@ def kernel_filter() -> bytes:
 
 
 def install(program: bytes) -> None:
-    """Add a filter to this thread and to what it starts, for ever. Needs no_new_privs. Raises OSError."""
+    """Add a filter to this thread and all its children, until they end. Needs no_new_privs. Raises OSError."""
     memory = ctypes.create_string_buffer(program, len(program))
     head = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(memory)))
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(head))
 
 
 def is_available() -> bool:
-    """Return whether the system can kill a process that makes a forbidden call, on a machine with known numbers."""
+    """Return whether the system can kill a process for a forbidden call, on a machine with known call numbers."""
     if MACHINE not in ARCHITECTURES:
         return False
     try:
@@ -201,7 +201,7 @@ def _conditional(*names: str) -> list[tuple[str, bytes]]:
         "mprotect": Condition(2, forbidden=EXECUTABLE),
         "open": Condition(1, forbidden=OPENED_TO_WRITE),
         "openat": Condition(2, forbidden=OPENED_TO_WRITE),
-        # Signals only to threads of this process: abort() and the runtime's timer.
+        # Signals may go only to threads of this process: abort() and the timer of the runtime need them.
         "tgkill": Condition(0, values=(os.getpid(),)),
         # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC; another command can send signals to a process.
         "fcntl": Condition(1, values=(0, 1, 2, 3, 1030)),
@@ -209,7 +209,7 @@ def _conditional(*names: str) -> list[tuple[str, bytes]]:
         "ioctl": Condition(1, values=(0x5401, 0x5451)),
         # PR_SET_NAME and PR_SET_VMA, with which the C library names threads and memory.
         "prctl": Condition(0, values=(15, 0x53564D41)),
-        # A limit can be read and not set.
+        # A resource limit may be read but not set.
         "prlimit64": Condition(2, is_null=True),
     }
     return [(name, conditions[name].program()) for name in names]

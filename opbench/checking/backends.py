@@ -7,7 +7,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
-from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.paths import cache_folder
 
 if TYPE_CHECKING:
@@ -18,24 +18,24 @@ BACKEND_NAMES = ("cuda", "cpu")
 
 
 BACKEND_CHOICES = ("auto", "cuda", "cpu")
-"""The names that `resolve` accepts."""
+"""The names that `resolve_name` accepts."""
 
 
-def resolve(name: str) -> str:
+def resolve_name(name: str) -> str:
     """Return the name of a backend; "auto" means cuda if a GPU and CuPy are available, else cpu."""
     if name == "auto":
         from opbench.gpu import driver as cuda
 
         return "cpu" if cuda.why_missing() else "cuda"
     if name not in BACKEND_NAMES:
-        raise UsageError(unknown("backend", name, BACKEND_NAMES))
+        raise UsageError(unknown_name("backend", name, BACKEND_NAMES))
     return name
 
 
 @functools.cache
-def prepare(name: str) -> None:
+def start_runtime_build(name: str) -> None:
     """Start to build the cpu backend's runtime in the background; opening the backend waits for the build."""
-    if resolve(name) != "cpu":
+    if resolve_name(name) != "cpu":
         return
 
     def build_runtime() -> None:
@@ -64,14 +64,14 @@ def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
     Each process opens the backend `name` with them. Raises EnvironmentFault if this machine has too few devices
     or lacks a collective library.
     """
-    if resolve(name) == "cuda":
+    if resolve_name(name) == "cuda":
         from opbench.gpu.driver import collective
 
         return collective.rank_environments(ranks)
     return [{} for _ in range(ranks)]
 
 
-def gpus() -> list[Gpu]:
+def available_gpus() -> list[Gpu]:
     """Return the GPUs that this process may use; raise EnvironmentFault if none is visible."""
     from opbench.gpu.driver import device
 
@@ -86,7 +86,7 @@ def open_backend(
     `capability` is the compute capability for which the cpu backend compiles; None means the newest that it can
     execute. With a fork server the cpu backend compiles and runs kernels in confined processes.
     """
-    if resolve(name) == "cuda":
+    if resolve_name(name) == "cuda":
         from opbench.gpu.driver import CudaBackend
 
         return CudaBackend()

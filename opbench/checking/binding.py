@@ -100,6 +100,8 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
         raise UsageError(
             "defines no function bind(problem, buffers, **config); define it, for example as in variants/relu/torch.py",
             Location(case.variant.path, 1),
+            kind="no-bind",
+            subject=case.variant.path,
         )
     with backend.on_stream():
         launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
@@ -130,7 +132,7 @@ def allocate(backend: Backend, tensors: Iterable[Tensor]) -> dict[str, Buffer]:
 MAX_OWN_INPUT_BYTES = 64 << 20
 
 
-def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
+def bind_unchecked(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """Launch a case once on new buffers without checking it; return the launch and the buffers.
 
     The caller frees the buffers. Inputs are the problem's own if they are small or contain integers, which may

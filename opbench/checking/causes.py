@@ -10,7 +10,7 @@ from opbench.backend.base import Buffer
 from opbench.backend.findings import Finding
 from opbench.backend.rules import POINTER_TYPE
 from opbench.checking.expected import Expected
-from opbench.checking.patterns import Evidence, Partial, Pattern, pattern_of
+from opbench.checking.patterns import Evidence, PartialReference, Pattern, pattern_of
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
@@ -99,7 +99,7 @@ def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
     return {axis: int(problem.scope[axis]) for axis in sorted(input_axes - output_axes) if not axis.isdigit()}
 
 
-def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
+def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> PartialReference | None:
     """Return a function that computes the reference on a part of one axis; None if it takes too long.
 
     Inputs outside of that part are 0.
@@ -107,7 +107,7 @@ def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) ->
     if problem.flops() > MAX_PATTERN_FLOPS:
         return None
 
-    def partial(axis: str, start: int, end: int) -> np.ndarray | None:
+    def partial_reference(axis: str, start: int, end: int) -> np.ndarray | None:
         inputs = dict(expected.inputs)
         for name, axes in problem.inputs.items():
             if axis in axes.split():
@@ -122,4 +122,4 @@ def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) ->
         except UsageError:  # a reference that checks its inputs, such as offsets, which must not become 0
             return None
 
-    return partial
+    return partial_reference

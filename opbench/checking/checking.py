@@ -37,7 +37,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
-from opbench.paths import next_command, portable
+from opbench.paths import next_command, portable_path
 from opbench.results.result import Launched, Verdict
 from opbench.timing.clock import Launch
 
@@ -124,7 +124,11 @@ class Session:
 
         `given_inputs` are stored inputs to use instead of random ones.
         """
-        if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given_inputs:
+        if (
+            self._prepared is None
+            or self._prepared.problem != problem
+            or self._prepared.given_inputs is not given_inputs
+        ):
             self.release()
             buffers = allocate(self.backend, _all_tensors(problem))
             self._prepared = PreparedProblem(
@@ -140,8 +144,8 @@ class Session:
         except EnvironmentFault:
             self.release()
             buffers = allocate(self.backend, _all_tensors(prepared.problem))
-        self._prepared = PreparedProblem(prepared.problem, self.seed, buffers, prepared.given, self.backend)
-        prepared.moved_to(self._prepared)
+        self._prepared = PreparedProblem(prepared.problem, self.seed, buffers, prepared.given_inputs, self.backend)
+        prepared.share_with(self._prepared)
         return self._prepared
 
     def release(self) -> None:
@@ -243,7 +247,7 @@ class Session:
             unused_hints = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
             notes = (*trace.notes, *unused_hints) if trace else ()
             verdict = replace(outcome.verdict, launches=launch_records, notes=notes, architecture=architecture)
-            counted_traffic = trace.traffic.renamed(portable) if trace else None
+            counted_traffic = trace.traffic.renamed(portable_path) if trace else None
             sha256 = bound_case.binding.program.machine_code_sha256 if bound_case.binding.program else ""
             return CheckResult(verdict, self._resources(bound_case.binding), counted_traffic, sha256, outputs)
         finally:
@@ -353,7 +357,7 @@ class Session:
     def _check_orders(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case again in other thread orders, because a race may show only in some of them."""
         assert self._tracer
-        for _ in range(1, self._tracer.orders(bound_case.case.request())):
+        for _ in range(1, self._tracer.order_count(bound_case.case.request())):
             if not (repeated_outcome := self.run(bound_case, "normal")).verdict.right:
                 return repeated_outcome
         return outcome
@@ -542,7 +546,7 @@ def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | 
     Fingerprints detect a change; only then the content is copied from the device to find the element.
     """
     for name, array in expected.inputs.items():
-        if prepared.changed(name):
+        if prepared.is_changed(name):
             index = changed_input(array, prepared.buffers[name].read())
             location = f"[{','.join(map(str, index))}]" if index is not None else ""
             return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{location}", buffer=name)
@@ -572,7 +576,7 @@ def _judge_output(
 ) -> Judgement:
     """Compare an output with its reference; skip the comparison for bits that were right before."""
     key = (input_kind, expected.tolerance, tensor.name, buffer.fingerprint())
-    if (judgement := prepared.judged.get(key)) is None:
+    if (judgement := prepared.right_judgements.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
         is_exact_operator = prepared.problem.allowance("f32").exact
         comparison_kind = "integers" if input_kind == "integers" and not is_exact_operator else "value"
@@ -581,7 +585,7 @@ def _judge_output(
             backend, tensor, buffer, expected.reference[tensor.name], magnitude, *comparison_options
         )
         if judgement.mismatch is None:
-            prepared.judged[key] = judgement
+            prepared.right_judgements[key] = judgement
     return judgement
 
 

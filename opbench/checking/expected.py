@@ -27,7 +27,7 @@ FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
 
 MIN_PREFETCH_BYTES = 1 << 22
 """From this size on, a second set of inputs is made in another thread while cases are checked on the first."""
-_THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
+_INPUT_THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
 
 
 @dataclass
@@ -52,19 +52,19 @@ class PreparedProblem:
     problem: Operator
     seed: int
     buffers: dict[str, Buffer]
-    given: Arrays | None = None
+    given_inputs: Arrays | None = None
     """Stored inputs that replace the seeded normals; None for seeded inputs."""
     backend: Backend | None = None
     """The backend of the buffers; without one, references are computed on the host."""
     expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
-    loaded: str = ""
+    loaded_kind: str = ""
     """The kind of inputs currently on the device; empty for none."""
     generated_inputs: dict[str, Arrays] = field(default_factory=dict)
     pending_inputs: dict[str, Future[Arrays]] = field(default_factory=dict)
     """Inputs that another thread is making."""
     loaded_fingerprints: dict[str, int] = field(default_factory=dict)
     """Fingerprints of the inputs on the device, taken just after they were written."""
-    judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
+    right_judgements: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
     """Right outputs by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -88,7 +88,7 @@ class PreparedProblem:
     @property
     def are_independent(self) -> bool:
         """Return whether the inputs are independent normals: then a permutation of them is a valid input, too."""
-        return self.given is None and type(self.problem).make_inputs is Operator.make_inputs
+        return self.given_inputs is None and type(self.problem).make_inputs is Operator.make_inputs
 
     @property
     def is_doubled(self) -> bool:
@@ -115,19 +115,19 @@ class PreparedProblem:
             and self.problem.bytes() >= MIN_PREFETCH_BYTES
         ):
             self.inputs("normal")  # other kinds may be derived from them
-            self.pending_inputs[kind] = _THREAD.submit(self._make_inputs, kind)
+            self.pending_inputs[kind] = _INPUT_THREAD.submit(self._make_inputs, kind)
 
     def _make_inputs(self, kind: str) -> Arrays:
-        if kind == "normal" and self.given is not None:
-            return self.given
+        if kind == "normal" and self.given_inputs is not None:
+            return self.given_inputs
         if kind == "again" and self.is_doubled:
-            return self.doubled()
+            return self.doubled_inputs()
         if kind in SPECIAL_INPUTS:
             return with_special_inputs(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
         seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
         return self.problem.make_inputs(seed, integers=kind == "integers")
 
-    def doubled(self) -> Arrays:
+    def doubled_inputs(self) -> Arrays:
         """Return the normals times two. Their reference is exactly twice the first one, so it needs no computation."""
         return {t.name: _doubled_input(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
 
@@ -136,18 +136,18 @@ class PreparedProblem:
 
         `verify` checks that nothing has changed them since they were written.
         """
-        if self.loaded == kind and not (verify and any(map(self.changed, self.inputs(kind)))):
+        if self.loaded_kind == kind and not (verify and any(map(self.is_changed, self.inputs(kind)))):
             return
-        self.loaded = ""
+        self.loaded_kind = ""
         for name, array in self.inputs(kind).items():
             if kind in self.device_inputs:
                 self.buffers[name].copy_from(self.device_inputs[kind][name])
             else:
                 self.buffers[name].write(array)
             self.loaded_fingerprints[name] = self.buffers[name].fingerprint()
-        self.loaded = kind
+        self.loaded_kind = kind
 
-    def changed(self, name: str) -> bool:
+    def is_changed(self, name: str) -> bool:
         """Return whether an input on the device differs from the data that was written."""
         return self.buffers[name].fingerprint() != self.loaded_fingerprints[name]
 
@@ -155,12 +155,12 @@ class PreparedProblem:
         """Return whether a kernel wrote to the memory of a reference on the device."""
         return any(is_overwritten(expected.fingerprinted_memory) for expected in self.expected.values())
 
-    def moved_to(self, moved_problem: PreparedProblem) -> None:
+    def share_with(self, moved_problem: PreparedProblem) -> None:
         """Share references, inputs and judgements with the same problem in other buffers."""
-        moved_problem.expected, moved_problem.generated_inputs, moved_problem.judged = (
+        moved_problem.expected, moved_problem.generated_inputs, moved_problem.right_judgements = (
             self.expected,
             self.generated_inputs,
-            self.judged,
+            self.right_judgements,
         )
         moved_problem.secret, moved_problem.pending_inputs = self.secret, self.pending_inputs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench.backend.base import Backend, CubinBackend, DeviceClock
 from opbench.checking.checking import BoundCase, Session
-from opbench.checking.contents import InputSets, load_contents
+from opbench.checking.contents import InputSets, load_input_sets
 from opbench.checking.launch_sources import CaseLaunches, SampleJudge
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.kernels.case import Case
@@ -55,18 +55,18 @@ def time_cubins(
         )
     prepared = session.prepare(case.problem)
     prepared.load("normal", verify=True)
-    contents = InputSets({})
+    input_sets = InputSets({})
     bound_case = None
     try:
         bound_case = session.bind(case, prepared)
         if ORIGINAL in cubins:
             _require_right(session, bound_case, "before")
             prepared.load("normal", verify=True)
-        contents = load_contents(backend, prepared)
-        launches_by_name = {name: _bind_cubin(session, bound_case, contents, cubin) for name, cubin in cubins.items()}
+        input_sets = load_input_sets(backend, prepared)
+        launches_by_name = {name: _bind_cubin(session, bound_case, input_sets, cubin) for name, cubin in cubins.items()}
         for name, case_launches in launches_by_name.items():
             on_start(name)
-            for _ in range(CHECK_LAUNCHES * len(contents.sets)):
+            for _ in range(CHECK_LAUNCHES * len(input_sets.sets)):
                 case_launches.next_launch()()
                 backend.synchronize()
         if clock is None:
@@ -83,35 +83,35 @@ def time_cubins(
     except EnvironmentFault as error:
         raise LaunchError(error.message, error.location, cause=error) from error
     finally:
-        _free(backend, contents, bound_case)
+        _free(backend, input_sets, bound_case)
 
 
-def _free(backend: Backend, contents: InputSets, bound_case: BoundCase | None) -> None:
+def _free(backend: Backend, input_sets: InputSets, bound_case: BoundCase | None) -> None:
     """Free the memory; ignore errors after a fault, because the process ends and reports its first error."""
     try:
-        contents.free(backend)
+        input_sets.free(backend)
         if bound_case is not None:
             backend.free(bound_case.workspace)
     except OpbenchError:
         return
 
 
-def _bind_cubin(session: Session, bound_case: BoundCase, contents: InputSets, cubin: Path) -> CaseLaunches:
+def _bind_cubin(session: Session, bound_case: BoundCase, input_sets: InputSets, cubin: Path) -> CaseLaunches:
     """Bind a cubin to the inputs of every content."""
     assert isinstance(session.backend, CubinBackend)
     program = session.backend.load_cubin(cubin, bound_case.case.request())
     launches = {
         kind: program.bind(bound_case.binding.launches, {**bound_case.buffers, **inputs})
-        for kind, inputs in contents.sets.items()
+        for kind, inputs in input_sets.sets.items()
     }
     rng = bound_case.prepared.rng(f"knock-outs of {bound_case.case.name}")
     judge = SampleJudge(session, bound_case, rng, active=False)
-    return CaseLaunches(bound_case, contents.sets, launches, judge, rng)
+    return CaseLaunches(bound_case, input_sets.sets, launches, judge, rng)
 
 
 def _require_right(session: Session, bound_case: BoundCase, when: str) -> None:
     """Raise UsageError if the case is wrong; `when` is the point in time for the message."""
-    changed = [t.name for t in bound_case.case.problem.input_tensors() if bound_case.prepared.changed(t.name)]
+    changed = [t.name for t in bound_case.case.problem.input_tensors() if bound_case.prepared.is_changed(t.name)]
     verdict = session.run(bound_case, "normal").verdict
     if verdict.right and not changed:
         return

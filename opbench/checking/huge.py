@@ -184,4 +184,6 @@ def _run(
         return Verdict(False, f"{refused}; state in `requires` which sizes the kernel supports"), 0
     errors = tuple(f for f in trace.findings if not f.hint)
     reason = headline(errors[0]) if errors else ""
-    return Verdict(not errors, reason, findings=errors, launches=tuple(map(Launched.of, launches))), trace.unfinished
+    return Verdict(
+        not errors, reason, findings=errors, launches=tuple(map(Launched.of, launches))
+    ), trace.unfinished_blocks

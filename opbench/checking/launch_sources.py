@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from opbench.backend.base import Buffer
 from opbench.checking.checking import BoundCase, Session, judge_outputs
-from opbench.checking.contents import CONTENTS, JUDGED_CONTENTS, content_of_buffer_set
+from opbench.checking.contents import JUDGED_INPUT_KINDS, TIMED_INPUT_KINDS, input_kind_of_buffer_set
 from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3
@@ -35,7 +35,7 @@ class SampleJudge:
     def __init__(self, session: Session, bound_case: BoundCase, rng: random.Random, active: bool = True) -> None:
         self._session, self._bound_case = session, bound_case
         self._schedule: Collection[int] = judged_samples(rng) if active else ()
-        self._kinds = rng.sample(JUDGED_CONTENTS, len(JUDGED_CONTENTS))
+        self._kinds = rng.sample(JUDGED_INPUT_KINDS, len(JUDGED_INPUT_KINDS))
         self._number = 0
         self._comparisons = 0
         self._must_judge_next = False
@@ -43,11 +43,11 @@ class SampleJudge:
         self.fault = ""
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether the next sample must be judged."""
         return self._must_judge_next or self._number in self._schedule
 
-    def require(self) -> None:
+    def judge_next(self) -> None:
         """Judge the next sample regardless of the schedule."""
         self._must_judge_next = True
 
@@ -56,46 +56,46 @@ class SampleJudge:
         """Return the kind of inputs to judge next; kinds with a reference alternate."""
         return self._kinds[0]
 
-    def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
+    def after_sample(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
         """Count a sample, and judge its outputs if due."""
-        due = self.due and not self.fault
-        self._must_judge_next = due and kind not in JUDGED_CONTENTS
-        if due and kind in JUDGED_CONTENTS:
+        due = self.is_due and not self.fault
+        self._must_judge_next = due and kind not in JUDGED_INPUT_KINDS
+        if due and kind in JUDGED_INPUT_KINDS:
             self._kinds.append(self._kinds.pop(0))
-            judged_before = len(self._bound_case.prepared.judged)
+            judged_before = len(self._bound_case.prepared.right_judgements)
             self._session.backend.synchronize()
             reason = judge_outputs(self._session.backend, self._bound_case, kind, outputs)
             self.fault = f"wrong in timed sample {self._number + 1}: {reason}" if reason else ""
-            self._comparisons += len(self._bound_case.prepared.judged) > judged_before
+            self._comparisons += len(self._bound_case.prepared.right_judgements) > judged_before
             if self._comparisons >= MAX_COMPARISONS:
                 self._schedule = ()
         self._number += 1
 
 
-Content = TypeVar("Content")
+InputKind = TypeVar("InputKind")
 
 
-class ContentOrder(Generic[Content]):
+class InputKindOrder(Generic[InputKind]):
     """A random order of the kinds of inputs: each occurs once before any occurs again."""
 
-    def __init__(self, contents: Iterable[Content], rng: random.Random) -> None:
+    def __init__(self, contents: Iterable[InputKind], rng: random.Random) -> None:
         self._contents, self._rng = tuple(contents), rng
-        self._queue: list[Content] = []
+        self._queue: list[InputKind] = []
 
-    def first(self) -> Content:
+    def first(self) -> InputKind:
         """Return the next content without removing it."""
         if not self._queue:
             self._queue = list(self._contents)
             self._rng.shuffle(self._queue)
         return self._queue[0]
 
-    def take(self, content: Content) -> Content:
+    def take(self, content: InputKind) -> InputKind:
         """Remove a content from the remaining ones, also if it is not the next, and return it."""
         if content in self._queue:
             self._queue.remove(content)
         return content
 
-    def next(self) -> Content:
+    def next(self) -> InputKind:
         """Return the next content and remove it."""
         return self.take(self.first())
 
@@ -116,7 +116,7 @@ class CaseLaunches:
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
         """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
-        self._order = ContentOrder(self.launches, rng)
+        self._order = InputKindOrder(self.launches, rng)
         self._kind = ""
 
     def _renewal(self, kind: str) -> Callable[[], None]:
@@ -134,7 +134,7 @@ class CaseLaunches:
         for variable, content in self.restored:
             variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
 
-    def launch_next_content(self) -> None:
+    def launch_on_next_inputs(self) -> None:
         """Launch the case on the next content without poisoning; many such launches are timed together."""
         self._kind = self._order.next()
         self.launches[self._kind]()
@@ -142,15 +142,15 @@ class CaseLaunches:
     def next_launch(self) -> Launch:
         """Poison the buffers and return the launch on the next content."""
         self._kind = self._order.first()
-        if self.judge.due:
-            self._kind = self.judge.kind if self.judge.kind in self.launches else CONTENTS[0]
+        if self.judge.is_due:
+            self._kind = self.judge.kind if self.judge.kind in self.launches else TIMED_INPUT_KINDS[0]
         self._order.take(self._kind)
         self.renew(self._kind)
         return self.launches[self._kind]
 
-    def sampled(self) -> None:
+    def after_sample(self) -> None:
         """Count the sample, and judge its outputs if due."""
-        self.judge.sampled(self._kind, self._bound_case.buffers)
+        self.judge.after_sample(self._kind, self._bound_case.buffers)
 
 
 class GraphLaunches:
@@ -166,7 +166,7 @@ class GraphLaunches:
     ) -> None:
         """Take the outputs of each buffer set in `sets`, and the buffers `poisoned` to poison before a replay.
 
-        `content_of_buffer_set` gives the content of a set.
+        `input_kind_of_buffer_set` gives the content of a set.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
         self.judge, self._rng = judge, rng
@@ -177,11 +177,11 @@ class GraphLaunches:
             buffer.poison()
         return self._launch
 
-    def sampled(self) -> None:
+    def after_sample(self) -> None:
         """Count the replay, and judge the outputs of one set if due."""
         kind = self.judge.kind
-        number = self._rng.choice([n for n in range(len(self._sets)) if content_of_buffer_set(n) == kind])
-        self.judge.sampled(kind, self._sets[number])
+        number = self._rng.choice([n for n in range(len(self._sets)) if input_kind_of_buffer_set(n) == kind])
+        self.judge.after_sample(kind, self._sets[number])
 
 
 def unpredictable_random() -> random.Random:

@@ -10,7 +10,7 @@ from opbench.backend.base import Buffer, DeviceClock
 from opbench.backend.findings import headline
 from opbench.checking.binding import rebind
 from opbench.checking.checking import MAX_INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
-from opbench.checking.contents import CONTENTS, InputSets, load_contents
+from opbench.checking.contents import TIMED_INPUT_KINDS, InputSets, load_input_sets
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge
 from opbench.checking.module_state import ModuleState
@@ -18,7 +18,7 @@ from opbench.checking.rotation import Rotation, rotate_buffers
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.kernels.case import Case
 from opbench.timing.clock import Launch, LaunchSource
-from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.measurement import Measurement, TimingWarning
 from opbench.timing.sampling import TimingOptions, measure
 
 RELAUNCH_COUNT = 12
@@ -29,11 +29,11 @@ POISONED_ELEMENTS = 64
 
 @dataclass(frozen=True)
 class MeasureResult:
-    """Measurements by name of case; `wrong` describes cases whose results were wrong in a timed launch or later."""
+    """The measurements, and the faults of cases that were wrong while or after they were timed, by name of case."""
 
     measurements: dict[str, Measurement]
-    wrong: dict[str, str]
-    invalid: dict[str, str] = field(default_factory=dict)
+    wrong_cases: dict[str, str]
+    invalid_cases: dict[str, str] = field(default_factory=dict)
     """Reasons why right cases have no time."""
 
 
@@ -42,19 +42,19 @@ class TimedCases:
     """The buffers, launches and judges that are needed to time one problem's cases."""
 
     prepared: PreparedProblem
-    contents: InputSets = field(default_factory=lambda: InputSets({}))
+    input_sets: InputSets = field(default_factory=lambda: InputSets({}))
     rotation: Rotation = field(default_factory=Rotation)
     bound_cases: dict[str, BoundCase] = field(default_factory=dict)
     case_launches: dict[str, CaseLaunches] = field(default_factory=dict)
     graph_launches: dict[str, GraphLaunches] = field(default_factory=dict)
     state: dict[str, ModuleState] = field(default_factory=dict)
-    invalid: dict[str, str] = field(default_factory=dict)
+    invalid_cases: dict[str, str] = field(default_factory=dict)
     """Reasons why cases get no time."""
 
     @property
     def timed(self) -> dict[str, BoundCase]:
         """Return the bound cases to time, by name."""
-        return {name: bound_case for name, bound_case in self.bound_cases.items() if name not in self.invalid}
+        return {name: bound_case for name, bound_case in self.bound_cases.items() if name not in self.invalid_cases}
 
     @property
     def launch_sources(self) -> dict[str, LaunchSource]:
@@ -84,9 +84,9 @@ class TimedCases:
 
     def with_actual_mode(self, name: str, measurement: Measurement) -> Measurement:
         """Return a measurement with the mode that was really used, and a warning if it had too few contents."""
-        has_few_inputs = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
-        warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if has_few_inputs else measurement.warnings
-        return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
+        has_few_inputs = name not in self.graph_launches and len(self.input_sets.sets) < len(TIMED_INPUT_KINDS)
+        warnings = (*measurement.warnings, TimingWarning.FEW_CONTENTS) if has_few_inputs else measurement.warnings
+        return replace(measurement, mode=self.rotation.mode_by_case.get(name, measurement.mode), warnings=warnings)
 
 
 def measure_cases(
@@ -128,7 +128,7 @@ def relaunch_cases(
                 if errors := [finding for finding in session.backend.synchronize() if not finding.hint]:
                     findings[name] = headline(errors[0])
                     break
-                case_launches.sampled()
+                case_launches.after_sample()
         return _split_by_faults(session, timing, {}, findings, True, on_start)
 
 
@@ -141,18 +141,22 @@ def _split_by_faults(
     on_start: Callable[[str], None],
 ) -> MeasureResult:
     """Split the cases after timing: return the measurements of cases without a fault, and the faults of the others."""
-    invalid = timing.invalid | timing.invalid_times()
+    invalid_cases = timing.invalid_cases | timing.invalid_times()
     valid_measurements = {
-        name: timing.with_actual_mode(name, m) for name, m in measurements.items() if name not in invalid
+        name: timing.with_actual_mode(name, m) for name, m in measurements.items() if name not in invalid_cases
     }
-    wrong = {**timing.faults, **findings}
+    wrong_cases = {**timing.faults, **findings}
     if check_again:
         cases_to_check = {
-            name: bound_case for name, bound_case in timing.timed.items() if name not in {**wrong, **invalid}
+            name: bound_case
+            for name, bound_case in timing.timed.items()
+            if name not in {**wrong_cases, **invalid_cases}
         }
-        wrong |= _check_again(session, timing.prepared, cases_to_check, timing.contents, on_start)
+        wrong_cases |= _check_again(session, timing.prepared, cases_to_check, timing.input_sets, on_start)
     return MeasureResult(
-        valid_measurements, wrong, {name: reason for name, reason in invalid.items() if name not in wrong}
+        valid_measurements,
+        wrong_cases,
+        {name: reason for name, reason in invalid_cases.items() if name not in wrong_cases},
     )
 
 
@@ -167,19 +171,19 @@ def timed_cases(
 ) -> Iterator[TimedCases]:
     """Bind right cases of one problem for timing: inputs rotate, outputs are poisoned, some samples are judged.
 
-    All code that times cases uses this function. Cases that keep state between launches are in `invalid`.
+    All code that times cases uses this function. Cases that keep state between launches are in `invalid_cases`.
     Without a clock, cases run in the build in which they were checked.
     """
     timing = TimedCases(session.prepare(cases[0].problem))
     timing.prepared.load("normal", verify=True)
     try:
-        timing.contents = load_contents(session.backend, timing.prepared)
+        timing.input_sets = load_input_sets(session.backend, timing.prepared)
         for case in cases:
             on_start(case.name)
             traced = clock is None and session.is_traced(case)
             timing.bound_cases[case.name] = session.bind(case, timing.prepared, traced)
             _bind_contents(session, timing, case, judged)
-        timing.invalid = _untimable_cases(timing, on_start)
+        timing.invalid_cases = _untimable_cases(timing, on_start)
         if mode == "graph" and timing.timed:
             _bind_rotating_buffers(session, timing, judged)
         yield timing
@@ -191,7 +195,7 @@ def timed_cases(
             for launch in timing.launches:
                 clock.forget(launch)
         session.backend.free(timing.rotation.arenas)
-        timing.contents.free(session.backend)
+        timing.input_sets.free(session.backend)
         for state in timing.state.values():
             state.free()
         for prepared in timing.bound_cases.values():
@@ -201,25 +205,25 @@ def timed_cases(
 def _bind_contents(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
     """Bind a case to the inputs of every kind, and add its launches and its module state to `timing`."""
     bound_case = timing.bound_cases[case.name]
-    launches = {CONTENTS[0]: bound_case.binding.launch}
-    for kind, inputs in timing.contents.sets.items():
+    launches = {TIMED_INPUT_KINDS[0]: bound_case.binding.launch}
+    for kind, inputs in timing.input_sets.sets.items():
         if kind not in launches:
             launches[kind] = rebind(session.backend, case, bound_case.binding, {**bound_case.buffers, **inputs})
     rng = timing.prepared.rng(f"samples of {case.name}")
     judge = SampleJudge(session, bound_case, rng, judged)
-    case_launches = CaseLaunches(bound_case, timing.contents.sets, launches, judge, rng)
+    case_launches = CaseLaunches(bound_case, timing.input_sets.sets, launches, judge, rng)
     timing.case_launches[case.name] = case_launches
     timing.state[case.name] = ModuleState(session, bound_case, case_launches, judged)
 
 
 def _untimable_cases(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
     """Return, by name of case, why it cannot be timed."""
-    invalid: dict[str, str] = {}
+    invalid_cases: dict[str, str] = {}
     for name, state in timing.state.items():
         on_start(name)
-        if reason := state.refusal():
-            invalid[name] = reason
-    return invalid
+        if reason := state.untimable_reason():
+            invalid_cases[name] = reason
+    return invalid_cases
 
 
 def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -> None:
@@ -233,10 +237,10 @@ def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -
     workspaces = {name: measurement.workspace for name, measurement in timed_cases.items()}
     cases = [measurement.case for measurement in timed_cases.values()]
     own_buffers = timing.prepared.buffers
-    timing.rotation = rotate_buffers(session.backend, cases, own_buffers, workspaces, timing.contents.sets, bind_to)
+    timing.rotation = rotate_buffers(session.backend, cases, own_buffers, workspaces, timing.input_sets.sets, bind_to)
     for name, graph_launch in timing.rotation.launches.items():
         updated = bool(timed_cases[name].case.updates)  # such an output must contain the input's values, not poison
-        poisoned = [] if updated else timing.rotation.poisoned[name]
+        poisoned = [] if updated else timing.rotation.buffers_to_poison[name]
         rng = timing.prepared.rng(f"graph of {name}")
         judge = SampleJudge(session, timed_cases[name], rng, judged and not updated)
         timing.graph_launches[name] = GraphLaunches(graph_launch, timing.rotation.outputs, poisoned, judge, rng)
@@ -246,7 +250,7 @@ def _check_again(
     session: Session,
     prepared: PreparedProblem,
     timed_cases: Mapping[str, BoundCase],
-    contents: InputSets,
+    input_sets: InputSets,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
     """Check timed cases on new inputs in the same buffers, then in other buffers; return the faults by name.
@@ -255,26 +259,26 @@ def _check_again(
     The second also finds a dependence on addresses. In between, each case runs once while most of its output
     holds its own old results.
     """
-    wrong: dict[str, str] = {}
-    prepared.device_inputs = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
+    wrong_cases: dict[str, str] = {}
+    prepared.device_inputs = {kind: inputs for kind, inputs in input_sets.sets.items() if kind == "again"}
     for name, timed_case in timed_cases.items():
         on_start(name)
         outcome = session.run(timed_case, "again")
         if not outcome.verdict.right:
-            wrong[name] = f"correct before timing, wrong after timing, on new inputs: {outcome.verdict.reason}"
+            wrong_cases[name] = f"correct before timing, wrong after timing, on new inputs: {outcome.verdict.reason}"
         if outcome.damaged:
             session.release()
             break  # the other cases are checked only in other buffers
         if outcome.verdict.right and (reason := _check_on_old_output(session, timed_case)):
-            wrong[name] = (
+            wrong_cases[name] = (
                 f"correct before timing, wrong after timing, when the output was already mostly filled: {reason}"
             )
     prepared.device_inputs = {}
-    contents.free(session.backend)
+    input_sets.free(session.backend)
     if prepared.problem.bytes() > MAX_INTEGER_RUN_BYTES:
-        return wrong  # moving and checking hundreds of megabytes would take longer than the measurement
+        return wrong_cases  # moving and checking hundreds of megabytes would take longer than the measurement
     moved_problem = session.move(prepared)
-    for name in (n for n in timed_cases if n not in wrong):
+    for name in (n for n in timed_cases if n not in wrong_cases):
         on_start(name)
         rebound_case = session.bind(timed_cases[name].case, moved_problem)
         try:
@@ -282,10 +286,10 @@ def _check_again(
         finally:
             session.backend.free(rebound_case.workspace)
         if not outcome.verdict.right:
-            wrong[name] = f"correct before timing, wrong after timing, in other buffers: {outcome.verdict.reason}"
+            wrong_cases[name] = f"correct before timing, wrong after timing, in other buffers: {outcome.verdict.reason}"
         if outcome.damaged:
             moved_problem = session.move(moved_problem)
-    return wrong
+    return wrong_cases
 
 
 def _check_on_old_output(session: Session, bound_case: BoundCase) -> str:

@@ -38,7 +38,7 @@ class MemoryCheckResult:
     """Why the file cannot run here, or not to the end; else empty."""
     accesses: int = 0
     """Number of checked accesses of single threads."""
-    doubtful: tuple[Finding, ...] = ()
+    doubtful_findings: tuple[Finding, ...] = ()
     """Findings that depend on the random contents: out-of-bounds accesses at an index from a buffer, assertions."""
     notes: tuple[Finding, ...] = ()
     launches: tuple[Launched, ...] = ()
@@ -50,7 +50,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     Inputs are seeded random numbers; memory that nothing fills is poisoned. Raises UsageError on a backend that cannot
     trace, CompileError, LaunchError and EnvironmentFault.
     """
-    traced = _traced(backend, plan, seed, TraceOptions(count=False))
+    traced = _trace_plan(backend, plan, seed, TraceOptions(count=False))
     if isinstance(traced, str):
         return MemoryCheckResult("", unsupported=traced)
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
@@ -69,7 +69,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         tuple(first_by_line.values()),
         stop_reason,
         accesses=trace.accesses,
-        doubtful=tuple(doubtful),
+        doubtful_findings=tuple(doubtful),
         notes=notes,
         launches=tuple(map(Launched.of, plan.launches)),
     )
@@ -81,7 +81,7 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     `limits` is the GPU whose caches are modelled. Raises UsageError when the file cannot run here, and what
     `check_memory` raises.
     """
-    traced = _traced(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
+    traced = _trace_plan(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
     if isinstance(traced, str):
         raise UsageError(
             f"{plan.path}: unsupported on the cpu backend: {traced}; run the program on a GPU with: "
@@ -104,7 +104,7 @@ class _TracedPlan:
     """Writes before or after a buffer."""
 
 
-def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
+def _trace_plan(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
     """Trace a plan's launches on new buffers; return the reason instead if the backend cannot run them."""
     if not isinstance(backend, TracingBackend):
         raise UsageError(

@@ -9,7 +9,7 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.checking.binding import Binding
 from opbench.checking.checking import BoundCase, Session, judge_outputs
-from opbench.checking.contents import JUDGED_CONTENTS
+from opbench.checking.contents import JUDGED_INPUT_KINDS
 from opbench.checking.launch_sources import CaseLaunches
 from opbench.kernels.shapes import emulated_work
 
@@ -46,7 +46,7 @@ class ModuleState:
         self._first_fingerprints: dict[str, int] = {}
         self._copies: dict[str, Buffer] = {}
 
-    def refusal(self) -> str:
+    def untimable_reason(self) -> str:
         """Return why the case may not be timed: it keeps state between launches. Return "" if it may be timed.
 
         Every content is launched once. Variables that these launches change are scratch memory if the case is
@@ -105,7 +105,7 @@ class ModuleState:
         are mixed, word by word, from two states after a launch, so that a count or an index remains valid.
         """
         later_state = {name: self._variables[name].read() for name in changed}
-        kinds = [kind for kind in JUDGED_CONTENTS if kind in self._case_launches.launches]
+        kinds = [kind for kind in JUDGED_INPUT_KINDS if kind in self._case_launches.launches]
         launch_count = min(
             max(int(LAUNCHES_WORK / emulated_work(self._bound_case.case.problem)), FEWEST_LAUNCHES), LAUNCHES
         )

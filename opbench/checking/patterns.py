@@ -26,7 +26,7 @@ TILE_SIZES = (2, 4, 8, 16, 32, 64, 128, 256)
 POISON_PAYLOADS = (0x7FFFFFFF, 0xFFFFFFFF)
 """float32 bit patterns of memory that was never written, which arithmetic propagates."""
 
-Partial = Callable[[str, int, int], np.ndarray | None]
+PartialReference = Callable[[str, int, int], np.ndarray | None]
 """The reference from only a part of an axis; arguments: axis, first index, index after the last."""
 
 
@@ -43,20 +43,20 @@ class Pattern:
 class Evidence:
     """An output, its expected values, and facts about the launch."""
 
-    got: np.ndarray
+    output: np.ndarray
     """The output as float64, in its shape."""
     expected: np.ndarray
-    wrong: np.ndarray
+    is_wrong: np.ndarray
     """Whether each element is wrong."""
-    unwritten: np.ndarray
-    """Whether each element was never written; a subset of `wrong`."""
+    is_unwritten: np.ndarray
+    """Whether each element was never written; a subset of `is_wrong`."""
     source: str = ""
     """The text of the kernel's file."""
     block: tuple[int, ...] = ()
     """Block size along x, y and z of the launch that writes the output."""
-    reduced: Mapping[str, int] | None = None
+    reduced_axes: Mapping[str, int] | None = None
     """Axes of the inputs that the output lacks, with their sizes."""
-    partial: Partial | None = None
+    partial_reference: PartialReference | None = None
     bits: np.ndarray | None = None
     """The stored bits of a float32 output as u32; None for other types."""
 
@@ -69,7 +69,7 @@ class Evidence:
 
 def pattern_of(evidence: Evidence) -> Pattern | None:
     """Return the first pattern that fits; None if the wrong elements form no known pattern."""
-    if not evidence.wrong.any():
+    if not evidence.is_wrong.any():
         return None
     return next((match for pattern in PATTERNS if (match := pattern(evidence))), None)
 
@@ -78,7 +78,7 @@ def poisoned_nan(evidence: Evidence) -> Pattern | None:
     """Detect NaN with the bits of memory that was never written."""
     if evidence.bits is None:
         return None
-    nan = np.isnan(evidence.got) & ~evidence.unwritten & np.isfinite(evidence.expected)
+    nan = np.isnan(evidence.output) & ~evidence.is_unwritten & np.isfinite(evidence.expected)
     if not nan.any() or not np.isin(evidence.bits[nan], POISON_PAYLOADS).all():
         return None
     return Pattern(
@@ -90,11 +90,11 @@ def poisoned_nan(evidence: Evidence) -> Pattern | None:
 
 def one_element(evidence: Evidence) -> Pattern | None:
     """Detect that only element 0 is wrong: it is 0, or it was never written."""
-    wrong = np.flatnonzero(evidence.wrong)
-    if evidence.got.size <= MIN_WRONG_ELEMENTS or wrong.size != 1 or wrong[0] != 0:
+    wrong = np.flatnonzero(evidence.is_wrong)
+    if evidence.output.size <= MIN_WRONG_ELEMENTS or wrong.size != 1 or wrong[0] != 0:
         return None
-    unwritten = bool(evidence.unwritten.flat[0])
-    if not unwritten and evidence.got.flat[0] != 0:
+    unwritten = bool(evidence.is_unwritten.flat[0])
+    if not unwritten and evidence.output.flat[0] != 0:
         return None
     state = "was never written" if unwritten else "is 0"
     return Pattern(
@@ -106,9 +106,9 @@ def one_element(evidence: Evidence) -> Pattern | None:
 
 def lane_zero(evidence: Evidence) -> Pattern | None:
     """Detect that only lane 0 of every 32 elements is right, in a kernel with a __shfl_down."""
-    if "__shfl_down" not in evidence.source or evidence.got.shape[-1] < 2 or evidence.unwritten.any():
+    if "__shfl_down" not in evidence.source or evidence.output.shape[-1] < 2 or evidence.is_unwritten.any():
         return None
-    lane = np.broadcast_to(np.arange(evidence.got.shape[-1]) % WARP_SIZE, evidence.got.shape)
+    lane = np.broadcast_to(np.arange(evidence.output.shape[-1]) % WARP_SIZE, evidence.output.shape)
     return _only_first_right(
         evidence,
         lane,
@@ -126,11 +126,11 @@ def thread_zero(evidence: Evidence) -> Pattern | None:
     if (
         threads <= WARP_SIZE
         or "__shared__" not in evidence.source
-        or evidence.got.shape[-1] <= WARP_SIZE
-        or evidence.unwritten.any()
+        or evidence.output.shape[-1] <= WARP_SIZE
+        or evidence.is_unwritten.any()
     ):
         return None
-    thread = np.broadcast_to(np.arange(evidence.got.shape[-1]) % threads, evidence.got.shape)
+    thread = np.broadcast_to(np.arange(evidence.output.shape[-1]) % threads, evidence.output.shape)
     return _only_first_right(
         evidence,
         thread,
@@ -146,15 +146,15 @@ def _only_first_right(evidence: Evidence, index_in_group: Any, pattern: Pattern)
     """Return a pattern if index 0 of each group is right and at least 90 % of the other elements are wrong."""
     is_first = np.equal(index_in_group, 0)
     is_other = np.logical_not(is_first)
-    if np.count_nonzero(is_other) < MIN_WRONG_ELEMENTS or evidence.wrong[is_first].any():
+    if np.count_nonzero(is_other) < MIN_WRONG_ELEMENTS or evidence.is_wrong[is_first].any():
         return None
-    return pattern if np.count_nonzero(evidence.wrong & is_other) >= 0.9 * np.count_nonzero(is_other) else None
+    return pattern if np.count_nonzero(evidence.is_wrong & is_other) >= 0.9 * np.count_nonzero(is_other) else None
 
 
 def wrong_tail(evidence: Evidence) -> Pattern | None:
     """Detect that the wrong elements are those after the last full tile of one axis."""
-    for axis, size in reversed(list(enumerate(evidence.got.shape))):
-        along = np.moveaxis(evidence.wrong, axis, 0).reshape(size, -1)
+    for axis, size in reversed(list(enumerate(evidence.output.shape))):
+        along = np.moveaxis(evidence.is_wrong, axis, 0).reshape(size, -1)
         wrong_indices = np.asarray(along.any(axis=1))
         if not wrong_indices.any() or wrong_indices.all() or not along[wrong_indices].all():
             continue
@@ -164,8 +164,8 @@ def wrong_tail(evidence: Evidence) -> Pattern | None:
         tile = next((t for t in evidence.tiles if FULL_TILES * t <= first and size % t and first == size - size % t), 0)
         if not tile:
             continue
-        range_text = f"from index {first} on" if evidence.got.ndim == 1 else f"from index {first} of axis {axis} on"
-        state = "were never written" if evidence.unwritten[evidence.wrong].all() else "are wrong"
+        range_text = f"from index {first} on" if evidence.output.ndim == 1 else f"from index {first} of axis {axis} on"
+        state = "were never written" if evidence.is_unwritten[evidence.is_wrong].all() else "are wrong"
         return Pattern(
             "tail",
             f"Exactly the elements {range_text} {state}: those beyond the last full tile of {tile} (the size is "
@@ -178,13 +178,13 @@ def wrong_tail(evidence: Evidence) -> Pattern | None:
 
 def transposed(evidence: Evidence) -> Pattern | None:
     """Detect that rows and columns of the last two axes are exchanged."""
-    if evidence.got.ndim < 2 or evidence.unwritten.any():
+    if evidence.output.ndim < 2 or evidence.is_unwritten.any():
         return None
-    rows, cols = evidence.got.shape[-2:]
-    if min(rows, cols) < 2 or np.count_nonzero(evidence.wrong) < MIN_WRONG_ELEMENTS:
+    rows, cols = evidence.output.shape[-2:]
+    if min(rows, cols) < 2 or np.count_nonzero(evidence.is_wrong) < MIN_WRONG_ELEMENTS:
         return None
-    turned = np.swapaxes(evidence.expected, -1, -2).reshape(evidence.got.shape)  # in memory order
-    if not _equal_up_to_rounding(evidence.got, turned) or _equal_up_to_rounding(evidence.expected, turned):
+    turned = np.swapaxes(evidence.expected, -1, -2).reshape(evidence.output.shape)  # in memory order
+    if not _equal_up_to_rounding(evidence.output, turned) or _equal_up_to_rounding(evidence.expected, turned):
         return None
     return Pattern(
         "transposed",
@@ -195,7 +195,7 @@ def transposed(evidence: Evidence) -> Pattern | None:
 
 def all_zero(evidence: Evidence) -> Pattern | None:
     """Detect that every element is 0 although the reference is not."""
-    if evidence.got.size < MIN_WRONG_ELEMENTS or evidence.got.any() or not evidence.wrong.all():
+    if evidence.output.size < MIN_WRONG_ELEMENTS or evidence.output.any() or not evidence.is_wrong.all():
         return None
     return Pattern(
         "all-zero",
@@ -206,15 +206,15 @@ def all_zero(evidence: Evidence) -> Pattern | None:
 
 def repeated_element(evidence: Evidence) -> Pattern | None:
     """Detect that all elements equal element 0 although the reference's differ."""
-    first = evidence.got.flat[0]
+    first = evidence.output.flat[0]
     if (
-        evidence.got.size < 2 * MIN_WRONG_ELEMENTS
+        evidence.output.size < 2 * MIN_WRONG_ELEMENTS
         or not np.isfinite(first)
-        or not (evidence.got == first).all()
-        or evidence.wrong.flat[0]
+        or not (evidence.output == first).all()
+        or evidence.is_wrong.flat[0]
     ):
         return None
-    if np.count_nonzero(evidence.wrong) < evidence.got.size // 2:
+    if np.count_nonzero(evidence.is_wrong) < evidence.output.size // 2:
         return None
     return Pattern(
         "repeated",
@@ -225,10 +225,10 @@ def repeated_element(evidence: Evidence) -> Pattern | None:
 
 def constant_multiple(evidence: Evidence) -> Pattern | None:
     """Detect that every wrong element is the expected value times the same whole number."""
-    wrong = evidence.wrong & (evidence.expected != 0)
-    if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(evidence.got[wrong]).all():
+    wrong = evidence.is_wrong & (evidence.expected != 0)
+    if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(evidence.output[wrong]).all():
         return None
-    ratios = evidence.got[wrong] / evidence.expected[wrong]
+    ratios = evidence.output[wrong] / evidence.expected[wrong]
     ratio = float(np.median(ratios))
     factor = round(ratio)
     if not 2 <= factor <= 4096 or not (np.abs(ratios - factor) <= 1e-3 * factor).all():
@@ -242,14 +242,14 @@ def constant_multiple(evidence: Evidence) -> Pattern | None:
 
 def partial_sum(evidence: Evidence) -> Pattern | None:
     """Detect that the result sums only a part of an axis: only one tile or block, or all but one."""
-    if evidence.partial is None or evidence.unwritten.any() or not np.isfinite(evidence.got).all():
+    if evidence.partial_reference is None or evidence.is_unwritten.any() or not np.isfinite(evidence.output).all():
         return None
-    for axis, size in (evidence.reduced or {}).items():
+    for axis, size in (evidence.reduced_axes or {}).items():
         for start, end in _tile_ranges(size, evidence.tiles):
-            partial_result = evidence.partial(axis, start, end)
+            partial_result = evidence.partial_reference(axis, start, end)
             if (
                 partial_result is not None
-                and partial_result.shape == evidence.got.shape
+                and partial_result.shape == evidence.output.shape
                 and _same_sum(evidence, partial_result)
             ):
                 return Pattern(
@@ -274,11 +274,15 @@ def _tile_ranges(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _same_sum(evidence: Evidence, other: np.ndarray) -> bool:
     """Return whether the wrong elements equal another result, which clearly differs from the expected one."""
-    got, other, expected = evidence.got[evidence.wrong], other[evidence.wrong], evidence.expected[evidence.wrong]
+    output, other, expected = (
+        evidence.output[evidence.is_wrong],
+        other[evidence.is_wrong],
+        evidence.expected[evidence.is_wrong],
+    )
     norm = float(np.linalg.norm(other))
-    tolerance = RELATIVE_TOLERANCE if got.size >= MIN_WRONG_ELEMENTS else STRICT_RELATIVE_TOLERANCE
+    tolerance = RELATIVE_TOLERANCE if output.size >= MIN_WRONG_ELEMENTS else STRICT_RELATIVE_TOLERANCE
     return bool(
-        np.linalg.norm(got - other) <= tolerance * norm and np.linalg.norm(expected - other) > 100 * tolerance * norm
+        np.linalg.norm(output - other) <= tolerance * norm and np.linalg.norm(expected - other) > 100 * tolerance * norm
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.checking.checking import Session
-from opbench.checking.contents import JUDGED_CONTENTS
+from opbench.checking.contents import JUDGED_INPUT_KINDS
 from opbench.checking.launch_sources import CaseLaunches
 from opbench.checking.measuring import TimedCases, timed_cases
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
@@ -21,9 +21,9 @@ from opbench.timing.racing import RaceOptions, RaceSamples, race
 class RaceResult:
     """The outcome of each case in a race, by name."""
 
-    raced: dict[str, RaceSamples]
-    wrong: dict[str, str]
-    failed: dict[str, str]
+    samples_by_case: dict[str, RaceSamples]
+    wrong_cases: dict[str, str]
+    failed_cases: dict[str, str]
 
 
 def measure_in_rounds(
@@ -34,33 +34,33 @@ def measure_in_rounds(
     clock: DeviceClock,
     limit_s: float,
     on_start: Callable[[str], None] = lambda name: None,
-    now: Callable[[], float] = time.perf_counter,
+    now_s: Callable[[], float] = time.perf_counter,
     energy: bool = False,
     mode: str = "cold",
 ) -> RaceResult:
     """Judge one launch of each case, then measure the right ones and the leader in rounds, for at most `limit_s`.
 
     They compete in time or, with `energy`, in joules, under the rules of `measure_cases`: a case (also the
-    leader) that is wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a
+    leader) that is wrong in a judged sample or keeps state between launches is in `wrong_cases`. One run is not a
     full check, so the caller must check the winner. Raises LaunchError if a case crashed the device; `on_start`
     was last called with its name.
     """
-    start_s = now()
-    wrong: dict[str, str] = {}
-    failed: dict[str, str] = {}
+    start_s = now_s()
+    wrong_cases: dict[str, str] = {}
+    failed_cases: dict[str, str] = {}
     for case in cases:
         on_start(case.name)
         try:
             reason = _checked_case(session, case)
         except (CompileError, UsageError) as error:
-            failed[case.name] = str(error)
+            failed_cases[case.name] = str(error)
             continue
         if reason:
-            wrong[case.name] = reason
-    right = [case for case in cases if case.name not in wrong and case.name not in failed]
-    meter = EnergyMeter(clock, now=now) if energy else None
+            wrong_cases[case.name] = reason
+    right = [case for case in cases if case.name not in wrong_cases and case.name not in failed_cases]
+    meter = EnergyMeter(clock, now_s=now_s) if energy else None
     while right:
-        racing = [*right, *([leader] if leader and leader.name not in wrong else [])]
+        racing = [*right, *([leader] if leader and leader.name not in wrong_cases else [])]
         with timed_cases(session, racing, mode, clock, on_start) as timing:
 
             def time_sample(name: str, timing: TimedCases = timing) -> float:
@@ -69,38 +69,38 @@ def measure_in_rounds(
                     return _energy_per_launch(meter, timing.case_launches[name])
                 turns = timing.launch_sources[name]
                 time_s = clock.sample(turns.next_launch()).seconds
-                turns.sampled()
+                turns.after_sample()
                 return time_s
 
             def is_over(timing: TimedCases = timing) -> bool:
-                return now() - start_s > limit_s or bool(timing.faults)
+                return now_s() - start_s > limit_s or bool(timing.faults)
 
             race_samples = race(time_sample, list(timing.timed), options, is_over)
             for name in (name for name, samples in race_samples.items() if samples.stop != "slower"):
                 _judge_on_all_contents(timing, name, on_start)
-            excluded = timing.invalid | timing.invalid_times() | timing.faults
+            excluded = timing.invalid_cases | timing.invalid_times() | timing.faults
         if not excluded:
-            return RaceResult(race_samples, wrong, failed)
-        wrong |= excluded  # the others race again, because an invalid case may have been their leader
+            return RaceResult(race_samples, wrong_cases, failed_cases)
+        wrong_cases |= excluded  # the others race again, because an invalid case may have been their leader
         right = [case for case in right if case.name not in excluded]
-    return RaceResult({}, wrong, failed)
+    return RaceResult({}, wrong_cases, failed_cases)
 
 
 def _judge_on_all_contents(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
     """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
     on_start(name)
     launch_source, judge = timing.launch_sources[name], timing.judges[name]
-    for _ in JUDGED_CONTENTS:
-        judge.require()
+    for _ in JUDGED_INPUT_KINDS:
+        judge.judge_next()
         launch_source.next_launch()()
-        launch_source.sampled()
+        launch_source.after_sample()
 
 
 def _energy_per_launch(meter: EnergyMeter, case_launches: CaseLaunches) -> float:
     """Return the mean energy in joules of one launch among many, each on other inputs than the one before."""
     case_launches.next_launch()  # renews outputs and workspaces
-    energy_j = meter.joules(case_launches.launch_next_content)
-    case_launches.sampled()
+    energy_j = meter.joules(case_launches.launch_on_next_inputs)
+    case_launches.after_sample()
     return energy_j
 
 

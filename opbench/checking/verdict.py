@@ -13,14 +13,14 @@ from opbench.backend.excerpt import source_line
 from opbench.backend.findings import Finding
 from opbench.backend.rules import NOT_FINITE, OUT_OF_BOUNDS, UNWRITTEN_OUTPUT, WRONG_RESULT
 from opbench.checking.patterns import Pattern
-from opbench.kernels.arrays import THREADS
+from opbench.kernels.arrays import MAX_THREADS
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import INTEGERS, Arrays, Tolerance, from_storage, to_storage
 from opbench.source.precision import UNIT_ROUNDOFF
 
-CHUNK = 1 << 20
+CHUNK_ELEMENTS = 1 << 20
 """Elements that a thread compares at a time, which limits the memory of a comparison of gigabytes."""
-BLOCK = 1 << 15
+BLOCK_ELEMENTS = 1 << 15
 """Elements processed together, so that intermediate results stay in a core's cache."""
 MIN_NORM_ELEMENTS = 64
 """Least number of elements for a meaningful norm error."""
@@ -140,20 +140,24 @@ def judge(
     magnitudes = None if magnitude is None else magnitude.reshape(-1)
 
     def compare_chunk(start: int) -> _ChunkComparison:
-        chunk = slice(start, start + CHUNK)
+        chunk = slice(start, start + CHUNK_ELEMENTS)
         want = _scaled(scale, references[chunk])
         allowed = None if magnitudes is None else _scaled(scale, magnitudes[chunk])
         return _compare_chunk(dtype, flat[chunk], want, allowed, tolerance.elementwise)
 
-    starts = range(0, flat.size, CHUNK)
+    starts = range(0, flat.size, CHUNK_ELEMENTS)
     if len(starts) > 1:
-        with ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
             pieces = list(zip(starts, pool.map(compare_chunk, starts), strict=True))
     else:  # starting a thread takes longer than comparing most pieces
         pieces = [(start, compare_chunk(start)) for start in starts]
     unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
     for fault_kind, hits_by_start in (("unwritten", unwritten), ("nan", nan)):
-        if hits := [(start + hit[0], hit[1]) for start, hit in hits_by_start if hit]:
+        if hits := [
+            (start + position_and_count[0], position_and_count[1])
+            for start, position_and_count in hits_by_start
+            if position_and_count
+        ]:
             position, count = hits[0][0], sum(n for _, n in hits)
             got = None if fault_kind == "unwritten" else float(from_storage(flat[position : position + 1], dtype)[0])
             return _faulty_judgement(
@@ -183,11 +187,11 @@ def _combine_chunks(
     square_reference = sum(p.square_reference for _, p in pieces)
     norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
     worst = max(p.worst for _, p in pieces)
-    outside = sum(p.outside for _, p in pieces)
+    outside = sum(p.outside_count for _, p in pieces)
     mismatch = None
     if outside:
         start, worst_piece = max(pieces, key=lambda item: item[1].excess)
-        position = start + worst_piece.at
+        position = start + worst_piece.worst_position
         got = float(from_storage(out.reshape(-1)[position : position + 1], dtype)[0])
         allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[position])
         want = scale * float(reference[position])
@@ -206,9 +210,9 @@ class _ChunkComparison:
     unwritten: tuple[int, int] | None = None
     nan: tuple[int, int] | None = None
     worst: float = 0.0
-    outside: int = 0
+    outside_count: int = 0
     excess: float = 0.0
-    at: int = 0
+    worst_position: int = 0
     square_error: float = 0.0
     square_reference: float = 0.0
 
@@ -246,9 +250,9 @@ def _compare_chunk(
     want = np.where(np.isfinite(want), want, 0.0)
     return _ChunkComparison(
         worst=float(relative.max()),
-        outside=outside,
+        outside_count=outside,
         excess=float(excess[at]),
-        at=at,
+        worst_position=at,
         square_error=_squared_norm(error),
         square_reference=_squared_norm(want),
     )
@@ -259,12 +263,12 @@ def _compare_finite(
 ) -> _ChunkComparison | None:
     """Compare a piece that has no fault in as few passes as possible; return None if it may have a fault."""
     square_error, square_reference, worst = 0.0, 0.0, 0.0
-    scratch = np.empty((2, min(BLOCK, out.size)))
-    for start in range(0, out.size, BLOCK):
-        wanted, allowance = want[start : start + BLOCK], magnitude[start : start + BLOCK]
+    scratch = np.empty((2, min(BLOCK_ELEMENTS, out.size)))
+    for start in range(0, out.size, BLOCK_ELEMENTS):
+        wanted, allowance = want[start : start + BLOCK_ELEMENTS], magnitude[start : start + BLOCK_ELEMENTS]
         error, relative = scratch[:, : wanted.size]
         with np.errstate(all="ignore"):
-            np.subtract(from_storage(out[start : start + BLOCK], dtype), wanted, out=error)
+            np.subtract(from_storage(out[start : start + BLOCK_ELEMENTS], dtype), wanted, out=error)
             np.abs(error, out=error)
             square_error += _squared_norm(error)
             square_reference += _squared_norm(wanted)
@@ -301,11 +305,13 @@ def _first_true(mask: np.ndarray) -> tuple[int, int] | None:
 
 
 def _faulty_judgement(
-    kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
+    kind: str, name: str, shape: tuple[int, ...], position_and_count: tuple[int, int], got: float | None, want: float
 ) -> Judgement:
-    """Return the judgement on an output with unwritten or NaN elements; `hit` is the first position and the count."""
+    """Return the judgement on an output with unwritten or NaN elements: the position of the first, and their count."""
     size = int(np.prod(shape))
-    mismatch = Mismatch(kind, name, _unravel_index(hit[0], shape), got, want, None, hit[1], size)
+    mismatch = Mismatch(
+        kind, name, _unravel_index(position_and_count[0], shape), got, want, None, position_and_count[1], size
+    )
     return Judgement(float("inf"), float("inf"), mismatch)
 
 

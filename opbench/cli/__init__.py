@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench._version import __version__
-from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -97,9 +97,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        completing = ctx.resilient_parsing  # a shell requests completions
+        completing = ctx.resilient_parsing  # The shell requests completions, and an unknown name must not be an error.
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not completing:
-            raise click.UsageError(str(unknown("command", args[0], self.list_commands(ctx), "opbench --help")))
+            raise click.UsageError(str(unknown_name("command", args[0], self.list_commands(ctx), "opbench --help")))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

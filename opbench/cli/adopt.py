@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opbench.adopting.proposal import Proposal
     from opbench.kernels.folders import Catalog
 
-TRIALS, TRIAL_LIMIT_S = 3, 10.0
+TRIED_CASES, TRIAL_LIMIT_S = 3, 10.0
 """The number of cases on which a guessed operator is tried, and the time limit of one case in seconds."""
 
 
@@ -39,10 +39,10 @@ def _counterexample(file: Path, proposal: Proposal, catalog: Catalog) -> str:
     options = CheckOptions(variants=catalog.extra_roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, every=True)
     try:
         cases = {case.name: case for case in cases_to_check(catalog, file, options.random_shapes, options.seed)}
-        # A kernel that is wrong on sizes that its tiles do not divide is a wrong kernel, and no other operator's.
-        tried_names = sorted(cases, key=_count_divisible_sizes, reverse=True)[:TRIALS]
+        # A kernel that is wrong only where its tiles do not divide the sizes computes this operator, with a bug.
+        tried_names = sorted(cases, key=_count_divisible_sizes, reverse=True)[:TRIED_CASES]
         results = api.check_cases([case for name, case in cases.items() if name in tried_names], options)
-    except OpbenchError:  # such as no compiler: the header is proposed untried
+    except OpbenchError:  # For example without a compiler, the header is proposed without a test.
         return ""
     wrong_results = refuting_results(results, ("wrong", "failed"))
     return f"{wrong_results[0].problem} ({wrong_results[0].reason.splitlines()[0]})" if wrong_results else ""
@@ -105,7 +105,10 @@ def adopt_command(
         raise UsageError(
             f"{file}: not written, as the header of {proposal.operator} would contradict the file: "
             f"{proposal.contradictions[0]}; a header without an operator: "
-            + next_command("adopt", file, variants=roots, operator="none", write=True)
+            + next_command("adopt", file, variants=roots, operator="none", write=True),
+            kind="contradiction",
+            subject=file,
+            value=proposal.contradictions[0],
         )
     if write:
         write_atomically(file, proposal.text.encode() + file.read_bytes())

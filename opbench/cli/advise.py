@@ -10,7 +10,7 @@ import click
 
 from opbench import units
 from opbench.cli.options import gpu_option, json_option, variants_option
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 
 if TYPE_CHECKING:
     from opbench.results.advice import Advised
@@ -71,7 +71,7 @@ def advice_lines(advised: Advised) -> list[str]:
         printed_lines.append(f"  {number}. {advice.binds}: {advice.action}")
         printed_lines.append(
             f"     {advice.evidence} ({advice.source})"
-            + (f", {from_here(advice.file)}:{advice.line}" if advice.line else "")
+            + (f", {path_from_here(advice.file)}:{advice.line}" if advice.line else "")
         )
         examples = f"; see {', '.join(advice.examples[:2])}" if advice.examples else ""
         printed_lines.append(f"     {advised.gain_text(advice)}{examples}")

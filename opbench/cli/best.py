@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import json_option, variants_option
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.paths import next_command
 
 PAGE_NAMES = (
@@ -45,7 +45,9 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     operators = [name for name in names if Path(name) not in sources]
     for name in operators:
         if name not in operator_names:
-            raise UsageError(unknown("operator, run or book", name, catalog.operator_names(), "opbench list operators"))
+            raise UsageError(
+                unknown_name("operator, run or book", name, catalog.operator_names(), "opbench list operators")
+            )
     book = make_book(sources or _timed_runs(), catalog)
     for note in book.notes:
         click.echo(f"note: {note}", err=True)
@@ -53,7 +55,9 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     if not chosen_entries:
         raise UsageError(
             f"none of the named runs contains {' or '.join(operators) or 'a time'}; measure one with: opbench run "
-            f"{next(iter(operators), 'OPERATOR')} --backend cuda"
+            f"{next(iter(operators), 'OPERATOR')} --backend cuda",
+            kind="no-times",
+            subject=tuple(operators),
         )
     best = Book(book.mode, chosen_entries)
     click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(lines(best)))
@@ -77,7 +81,9 @@ def _timed_runs() -> list[Path]:
         example = f", such as {nested_runs[0]}" if nested_runs else ""
         raise UsageError(
             f"no GPU run was found in {RUNS_FOLDER}/; name a run{example}, or measure one with: opbench run quick "
-            "--backend cuda"
+            "--backend cuda",
+            kind="no-run",
+            subject=RUNS_FOLDER,
         )
     return run_folders
 

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from opbench.errors import OpbenchError
 from opbench.kernels.folders import Catalog
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 
 Completions = list[CompletionItem]
 
@@ -35,7 +35,7 @@ def variants(context: click.Context, parameter: click.Parameter, incomplete: str
     if "/" in incomplete and operator in names:
         try:
             names = [variant.id for variant in catalog.variants(operator)]
-        except OpbenchError:  # the command itself reports the header's error
+        except OpbenchError:  # The command reports an error in a header; completion ignores it.
             names = []
     return completions_for(incomplete, names, files=True)
 
@@ -51,7 +51,7 @@ def lists(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def listed(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
-    """Complete the second argument of `opbench list`, which depends on the first."""
+    """Complete the second argument of `opbench list`: an operator or, after "cases", a suite."""
     names = {"variants": _catalog(context).operator_names, "cases": _suites}.get(context.params.get("what", ""))
     return completions_for(incomplete, names() if names else [])
 
@@ -79,7 +79,7 @@ def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def _suites() -> list[str]:
-    return sorted(path.stem for path in shipped("suites").glob("*.toml"))
+    return sorted(path.stem for path in shipped_folder("suites").glob("*.toml"))
 
 
 def _catalog(context: click.Context) -> Catalog:

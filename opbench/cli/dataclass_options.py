@@ -48,7 +48,7 @@ def _field_value(value: object, own_field: Field[object], details: Option) -> ob
     """Convert an option's value to its field's value; None if the option was not given."""
     if isinstance(value, bool):
         return value != own_field.default
-    return value * details.unit if isinstance(value, int) else value
+    return value * details.factor if isinstance(value, int) else value
 
 
 def _click_option(
@@ -61,8 +61,8 @@ def _click_option(
     if field_type is bool:
         return click.option(*option_names, name, is_flag=True, help=details.help)
     shown_default = default if _is_shown(default, details) else None
-    if isinstance(shown_default, int) and details.unit != 1:
-        shown_default //= details.unit
+    if isinstance(shown_default, int) and details.factor != 1:
+        shown_default //= details.factor
     return click.option(
         *option_names,
         name,
@@ -78,12 +78,12 @@ def _click_option(
 
 
 def _is_shown(default: object, details: Option) -> bool:
-    """Return whether the help shows a default: not one that is not a valid value, such as 0 where the least is 1."""
+    """Return whether the help shows a default; a value that the option does not allow stands for another default."""
     if default is None or default in ("", ()) or details.parse:
         return False
     if isinstance(default, (int, float)):
-        return (details.least is None or default >= details.least) and (
-            details.above is None or default > details.above
+        return (details.minimum is None or default >= details.minimum) and (
+            details.greater_than is None or default > details.greater_than
         )
     return True
 
@@ -96,7 +96,7 @@ def _click_type(value_type: type, details: Option) -> click.ParamType[object] | 
         return click.Path(path_type=Path, file_okay=details.folder is not True, dir_okay=details.folder is not False)
     if details.parse:
         return None
-    minimum, is_open = (details.least, False) if details.above is None else (details.above, True)
+    minimum, is_open = (details.minimum, False) if details.greater_than is None else (details.greater_than, True)
     if minimum is None or value_type is str:
         return value_type
     return (
@@ -122,5 +122,5 @@ def _parse_callback(parse: Callable[[str], object]) -> Callable[[click.Context, 
 
 def _completion(details: Option) -> Callable[..., completion.Completions] | None:
     """Return the function of `opbench.cli.completion` that an option names; None if it names none."""
-    result: Callable[..., completion.Completions] | None = getattr(completion, details.complete or "-", None)
+    result: Callable[..., completion.Completions] | None = getattr(completion, details.completer or "-", None)
     return result

@@ -21,7 +21,7 @@ from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.insight.diagnosis import Diagnosis, same_advice, saving
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 from opbench.report.findings import finding_lines
 from opbench.results.agreement import Agreement, CountComparison, Summary
 
@@ -220,7 +220,7 @@ def print_side_by_side(
             [explained_kernel.variant + explained_kernel.config, *_count_cells(summarise(explained_kernel.traffic))]
             for explained_kernel in kernels_of_problem
         ]
-        for number, text in enumerate(align_columns(COUNTS, rows, (0,))):
+        for number, text in enumerate(align_columns(COUNT_COLUMNS, rows, (0,))):
             print_line("  " + text, "" if number else "dim")
         for comparison in comparisons:
             if (comparison.operator, comparison.problem) == (operator, problem):
@@ -228,7 +228,7 @@ def print_side_by_side(
                     print_line("  " + sentence.replace("`", ""), "bold")
         print_line()
     for explained_kernel in explained_kernels:
-        print_line(f"{explained_kernel.variant}  {from_here(str(explained_kernel.path))}", "bold")
+        print_line(f"{explained_kernel.variant}  {path_from_here(str(explained_kernel.path))}", "bold")
         _print_summary(
             explained_kernel.explanation,
             explained_kernel.advised,
@@ -238,13 +238,13 @@ def print_side_by_side(
     print_line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
 
-COUNTS = ("variant", "sectors/load", "sectors/store", "bytes moved", "bank conflicts")
+COUNT_COLUMNS = ("variant", "sectors/load", "sectors/store", "bytes moved", "bank conflicts")
 
 
 def _count_cells(summary: TrafficSummary | None) -> list[str]:
-    """Return the cells for `COUNTS` without the first; dashes if nothing was counted."""
+    """Return the cells for `COUNT_COLUMNS` without the first; dashes if nothing was counted."""
     if summary is None:
-        return ["–"] * (len(COUNTS) - 1)
+        return ["–"] * (len(COUNT_COLUMNS) - 1)
     pairs = (
         (summary.sectors_per_load, summary.ideal_sectors_per_load),
         (summary.sectors_per_store, summary.ideal_sectors_per_store),
@@ -377,11 +377,11 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Calla
     ]
     cells = [cells for _, access_cells in rows for cells in access_cells]
     # Columns that are empty in all lines are hidden.
-    shown_columns = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown_columns}
-    print_line(from_here(file.path), "bold")
-    print_line(f"{'line':>5}   {_join_cells(COLUMNS, widths)} │", "dim")
-    blank = _join_cells([""] * len(COLUMNS), widths)
+    shown_columns = [i for i in range(len(ACCESS_COLUMNS)) if any(row[i] for row in cells)]
+    widths = {i: max(len(row[i]) for row in [list(ACCESS_COLUMNS), *cells]) for i in shown_columns}
+    print_line(path_from_here(file.path), "bold")
+    print_line(f"{'line':>5}   {_join_cells(ACCESS_COLUMNS, widths)} │", "dim")
+    blank = _join_cells([""] * len(ACCESS_COLUMNS), widths)
     previous_number = 0
     for entry, access_cells in rows:
         if entry.number > previous_number + 1:
@@ -402,11 +402,11 @@ def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
     return "  ".join(padded)
 
 
-COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
+ACCESS_COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
 
 
 def _access_cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
-    """Return the cells of an access for `COLUMNS`; "≈" marks predicted counts."""
+    """Return the cells of an access for `ACCESS_COLUMNS`; "≈" marks predicted counts."""
     predicted_mark = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import click
 
 from opbench.backend.rules import GUIDE_PAGE, RULES
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import EnvironmentFault, UsageError, unknown_name
 from opbench.insight.stalls import CAUSES, STALLS, find_stall
 from opbench.kernels.mechanism import MECHANISMS
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 
 
 @click.group("help", invoke_without_command=True)
@@ -31,11 +31,11 @@ def finding_command(name: str | None) -> None:
         width = max(len(rule.name) for rule in RULES)
         for rule in RULES:
             click.echo(f"{rule.name:{width}}  {rule.title}")
-        click.echo("\nOne of them: opbench help finding NAME", err=True)
+        click.echo("\nFor details on one: opbench help finding NAME", err=True)
         return
     rule_name = name.strip().lower().replace("_", "-").replace(" ", "-")
     if rule_name not in {rule.name for rule in RULES}:
-        raise UsageError(unknown("finding", name, [rule.name for rule in RULES], "opbench help finding"))
+        raise UsageError(unknown_name("finding", name, [rule.name for rule in RULES], "opbench help finding"))
     click.echo(_to_terminal_text(section(rule_name)))
 
 
@@ -50,11 +50,11 @@ def stall_command(name: str | None) -> None:
         width = max(map(len, STALLS))
         for stall in STALLS.values():
             click.echo(f"{stall.name:{width}}  {stall.meaning}")
-        click.echo("\nOne of them: opbench help stall NAME", err=True)
+        click.echo("\nFor details on one: opbench help stall NAME", err=True)
         return
     found = find_stall(name)
     if found is None:
-        raise UsageError(unknown("stall", name, list(STALLS), "opbench help stall"))
+        raise UsageError(unknown_name("stall", name, list(STALLS), "opbench help stall"))
     click.echo(textwrap.fill(f"{found.title}: {found.meaning} {found.cure}", 80))
     causes = [cause for cause in CAUSES if found.name in cause.reasons and cause.mechanisms]
     for cause in causes:
@@ -74,7 +74,7 @@ def _list_mechanisms(names: Iterable[str]) -> None:
 
 def section(name: str) -> str:
     """Return the guide's section on a rule, as Markdown."""
-    page = shipped("docs") / GUIDE_PAGE
+    page = shipped_folder("docs") / GUIDE_PAGE
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
@@ -83,7 +83,12 @@ def section(name: str) -> str:
         ) from None
     match = re.search(rf"^## {re.escape(name)}$.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if match is None:
-        raise EnvironmentFault(f"{page}: has no section on {name}; install opbench again")
+        raise EnvironmentFault(
+            f"{page}: has no section on {name}; install opbench again, as this installation is incomplete",
+            kind="broken-installation",
+            subject=page,
+            value=name,
+        )
     return match[0]
 
 

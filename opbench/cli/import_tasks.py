@@ -13,7 +13,7 @@ from opbench.errors import EXIT_OK, EXIT_WRONG
 from opbench.paths import next_command
 
 if TYPE_CHECKING:
-    from opbench.kernels.task_import import Done, ImportedTask
+    from opbench.kernels.task_import import ImportedTask, OnTask
 
 source_argument = click.argument("source", metavar="DIR", type=click.Path(path_type=Path))
 out_option = click.option(
@@ -86,7 +86,7 @@ def inline_command(source: Path, out: Path | None) -> None:
     click.echo(f"next: {next_command('judge', path, task='TASK.py')}")
 
 
-def _import_tasks(import_function: Callable[[Path, Path, Done], list[ImportedTask]], source: Path, out: Path) -> None:
+def _import_tasks(import_function: Callable[[Path, Path, OnTask], list[ImportedTask]], source: Path, out: Path) -> None:
     """Import all tasks of a folder, print what was imported, and exit with 1 if a task was not."""
     tasks = import_function(source, out, _print_task)
     imported = [task for task in tasks if not task.reason]

@@ -41,7 +41,7 @@ def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool
 
     with progress_on_stderr() as on_progress:
         document = judge(targets, options, on_progress=on_progress)
-    folder = options.out or paths.new_run("judge")
+    folder = options.out or paths.new_run_folder("judge")
     path = write_document(document, folder)
     write_verdict_page(document, folder)
     click.echo(f"verdict: {path}", err=True)

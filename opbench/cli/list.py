@@ -12,10 +12,10 @@ import click
 
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
-from opbench.errors import unknown
+from opbench.errors import unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.units import wrap_last_column
 
 Listed = Mapping[str, str | Sequence[str]]
@@ -72,7 +72,7 @@ def list_command(
     if what in operators and name is None:
         what, name = "variants", what
     if what not in completion.LISTS:
-        raise click.UsageError(str(unknown("operator", what, (*completion.LISTS, *operators))))
+        raise click.UsageError(str(unknown_name("operator", what, (*completion.LISTS, *operators))))
     if name and what in ("operators", "suites"):
         raise click.UsageError(f"opbench list {what} takes no name; remove '{name}'")
     if gpu and what != "variants":
@@ -133,7 +133,7 @@ def _suites(*_: object) -> Sequence[Listed]:
     """List the shipped suites with their titles."""
     import tomllib
 
-    paths = sorted(shipped("suites").glob("*.toml"))
+    paths = sorted(shipped_folder("suites").glob("*.toml"))
     return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in paths]
 
 

@@ -20,13 +20,13 @@ from opbench.cli.describe_network import describe, print_network_description
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import leave, stdout_console
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.networks.plan.options import NetOptions
 
 if TYPE_CHECKING:
     from opbench.kernels.tensors import Arrays
 
-SIZES = {
+SIZE_OPTIONS = {
     "batch": "Images or sequences per batch.",
     "size": "Height and width of an image.",
     "base": "For unet, diffusion and the ResNets: channels of the first level.",
@@ -49,7 +49,7 @@ def net_command() -> None:
 
 def sizes_options(function: Callable[..., object]) -> Callable[..., object]:
     """Add an option for each of a network's sizes."""
-    for name, help_text in reversed(SIZES.items()):
+    for name, help_text in reversed(SIZE_OPTIONS.items()):
         function = click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)(function)
     return function
 
@@ -123,7 +123,7 @@ def run_command(options: NetOptions, image: str | None, out: Path | None, as_jso
         options,
         sizes=network_sizes,
         **(picture_inputs(options.network, network_sizes, image) if image else PictureInputs()),
-        out=out or paths.new_run(f"{Path(options.network).stem}-{backends.resolve(options.backend)}"),
+        out=out or paths.new_run_folder(f"{Path(options.network).stem}-{backends.resolve_name(options.backend)}"),
         command=tuple(sys.argv[1:]),
     )
     finish(options, as_json)
@@ -144,7 +144,7 @@ def finish(options: NetOptions, as_json: bool) -> None:
     if as_json:
         leave(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
-        leave(code, lambda: print_network(record, stdout_console(), paths.from_here(str(options.out))))
+        leave(code, lambda: print_network(record, stdout_console(), paths.path_from_here(str(options.out))))
 
 
 # Arguments --------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def sizes_of(name: str) -> dict[str, int]:
 
     if name not in NETWORKS:
         hint = _import_hint(name) or "opbench net list; a saved network is a .json file"
-        raise UsageError(unknown("network", name, NETWORKS, hint))
+        raise UsageError(unknown_name("network", name, NETWORKS, hint))
     return {key: parameter.default for key, parameter in inspect.signature(NETWORKS[name]).parameters.items()}
 
 
@@ -182,14 +182,22 @@ def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int
         if given_sizes:
             raise UsageError(
                 f"--{next(iter(given_sizes))}: the sizes of a saved network are fixed; remove "
-                f"--{next(iter(given_sizes))}, or save the network again with other sizes"
+                f"--{next(iter(given_sizes))}, or save the network again with other sizes",
+                kind="fixed-sizes",
+                subject=next(iter(given_sizes)),
             )
         return {}
     default_sizes = sizes_of(network)
     for key in given_sizes:
         if key not in default_sizes:
             accepted_options = ", ".join(f"--{name} {value}" for name, value in default_sizes.items())
-            raise UsageError(f"--{key}: {network} has no such size; use one of {accepted_options}")
+            raise UsageError(
+                f"--{key}: {network} has no such size; use one of {accepted_options}",
+                kind="unknown-name",
+                subject="size",
+                value=key,
+                allowed=accepted_options,
+            )
     return {**default_sizes, **given_sizes}
 
 

@@ -66,7 +66,9 @@ def train_command(
     network_sizes = chosen_sizes(network, sizes)
     if "batch" in network_sizes and sizes.get("batch") is None:
         network_sizes["batch"] = DEFAULT_BATCH
-    folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
+    folder = options.out or paths.new_run_folder(
+        f"{Path(network).stem}-training-{backends.resolve_name(options.backend)}"
+    )
     graph = make_graph(NetOptions(network, network_sizes, weights=weights, variants=options.variants), training=True)
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
     with messages_on_stderr() as (on_step, progress):

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import variants_option
-from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.errors import EnvironmentFault, UsageError, unknown_name, writing_remedy
 from opbench.paths import next_command
 
 VALID_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -69,29 +69,37 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
 
     operator, slash, variant_name = name.partition("/")
     if not slash:
-        raise UsageError(f"'{name}' names no variant; write OPERATOR/NAME: opbench new variant {name}/mine")
+        raise UsageError(
+            f"'{name}' names no variant; write OPERATOR/NAME: opbench new variant {name}/mine",
+            kind="not-a-variant",
+            subject=name,
+        )
     _require_name(variant_name, "variant")
     catalog = Catalog(tuple(dict.fromkeys((*roots, *((folder,) if folder.is_dir() else ())))))
     if operator not in catalog.operator_names():
-        raise UsageError(unknown("operator", operator, catalog.operator_names(), "opbench list operators"))
+        raise UsageError(unknown_name("operator", operator, catalog.operator_names(), "opbench list operators"))
     ladder = catalog.variants(operator)
     if variant_name in {variant.name for variant in ladder}:
         raise UsageError(f"variant '{name}' exists already; choose another name", kind="exists")
     first_variants = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
     simplest = min(
         first_variants, key=lambda v: len(v.supports), default=None
-    )  # the most general first variant of a ladder
+    )  # Among the first variants of ladders, the most general one is copied.
     if simplest is None:
         raise UsageError(
             f"every variant of {operator} builds on another one or shares its file, so opbench has no file to copy; "
-            f"choose a file from: opbench list {operator}, and copy the file by hand"
+            f"choose a file from: opbench list {operator}, and copy the file by hand",
+            kind="nothing-to-copy",
+            subject=operator,
         )
     source = simplest.path.read_text()
     title = re.compile(r'^(// title\s*= )".*"$', re.MULTILINE)
     if len(title.findall(source)) != 1:
         raise UsageError(
             f"{simplest.path}: needs exactly one line that begins with '// title =', so opbench cannot copy the "
-            "file; copy the file by hand"
+            "file; copy the file by hand",
+            kind="nothing-to-copy",
+            subject=simplest.path,
         )
     header_lines = rf'\1"{variant_name}: what it does otherwise"' + f'\n// builds_on = "{simplest.name}"'
     new_source = title.sub(header_lines, source)
@@ -147,7 +155,11 @@ def _require_name(name: str, kind: str) -> None:
     """Raise UsageError unless a name is a valid identifier; `kind` is "operator" or "variant"."""
     if not VALID_NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
-            f"'{name}' is not allowed as the name of {'an' if kind == 'operator' else 'a'} {kind}; use a-z, 0-9 and _"
+            f"'{name}' is not allowed as the name of {'an' if kind == 'operator' else 'a'} {kind}; use a-z, 0-9 and _",
+            kind="not-allowed",
+            subject=kind,
+            value=name,
+            allowed="a-z, 0-9 and _",
         )
 
 
@@ -163,12 +175,13 @@ def _write(texts: Mapping[Path, str]) -> None:
     """Write all of the files or none; raise UsageError if one exists."""
     from opbench.paths import write_atomically
 
-    there = [path for path in texts if path.exists()]
-    if there:
+    existing_paths = [path for path in texts if path.exists()]
+    if existing_paths:
         raise UsageError(
-            f"{there[0]}: exists already, and opbench does not overwrite a file; choose another name or --in DIR",
+            f"{existing_paths[0]}: exists already, and opbench does not overwrite a file; "
+            "choose another name or --in DIR",
             kind="exists",
-            subject=there[0],
+            subject=existing_paths[0],
         )
     written: list[Path] = []
     try:
@@ -180,7 +193,12 @@ def _write(texts: Mapping[Path, str]) -> None:
         for path in written:
             path.unlink(missing_ok=True)
         reason = error.strerror or error
-        raise EnvironmentFault(f"{path}: cannot be written: {reason}; {writing_remedy(error)}--in DIR") from None
+        raise EnvironmentFault(
+            f"{path}: cannot be written: {reason}; {writing_remedy(error)}--in DIR",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
+        ) from None
     for path in texts:
         click.echo(f"wrote {path}")
 

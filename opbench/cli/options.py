@@ -64,7 +64,7 @@ def read_sizes(texts: Sequence[str]) -> dict[str, int]:
         name, _, number = text.partition("=")
         if not name.isidentifier() or not number.isdigit() or int(number) < 1:
             raise click.UsageError(
-                f"--size {text}: give a name and a whole number of at least 1, such as --size n=4096"
+                f"--size {text} is not allowed; give a name and a whole number of at least 1, such as --size n=4096"
             )
         result[name] = int(number)
     return result

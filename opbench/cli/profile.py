@@ -14,12 +14,12 @@ from opbench import units
 from opbench.cli import completion
 from opbench.cli.options import case_option, json_option, variants_option
 from opbench.errors import OpbenchError, UsageError
-from opbench.paths import from_here, next_command
+from opbench.paths import next_command, path_from_here
 
 if TYPE_CHECKING:
     from opbench.insight.source_profile import SourceProfile
 
-WIDTH = 110
+SUMMARY_WIDTH = 110
 """Columns of the summary on a terminal."""
 SOURCE_WIDTH = 44
 MAX_EXPLAINED_REASONS = 3
@@ -116,7 +116,7 @@ def profile_command(
             click.echo(json.dumps({**profile.to_json(), "counters": counters, "page": str(page)}, indent=1))
         else:
             print_source(profile, click.echo)
-            click.echo(f"source and machine code: {from_here(str(page))}", err=True)
+            click.echo(f"source and machine code: {path_from_here(str(page))}", err=True)
     elif as_json:
         click.echo(json.dumps(counters, indent=1))
     else:
@@ -140,8 +140,8 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     from opbench.report.source_page import check, reasons_text, remedy_lines, summary, waited_text
 
     echo(profile.case)
-    echo(textwrap.fill(summary(profile), WIDTH))
-    echo(textwrap.fill(check(profile), WIDTH))
+    echo(textwrap.fill(summary(profile), SUMMARY_WIDTH))
+    echo(textwrap.fill(check(profile), SUMMARY_WIDTH))
     if not profile.total:
         return
     rows = [
@@ -165,7 +165,7 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
         paragraph = (
             f"{remedy_texts['title']} {remedy_texts['share']}: {remedy_texts['meaning']}{causes} {remedy_texts['cure']}"
         )
-        echo(textwrap.fill(paragraph, WIDTH, subsequent_indent="  "))
+        echo(textwrap.fill(paragraph, SUMMARY_WIDTH, subsequent_indent="  "))
         for mechanism, variants in list(remedy.variants.items())[:MAX_EXPLAINED_REASONS]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
 

@@ -111,7 +111,7 @@ def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
         click.echo(f"wrote {path}", err=True)
     if as_json:
         return lambda: click.echo(json.dumps(record.to_json()))
-    return lambda: print_network(record, stdout_console(), paths.from_here(str(run)))
+    return lambda: print_network(record, stdout_console(), paths.path_from_here(str(run)))
 
 
 @click.command("ceiling")
@@ -171,7 +171,11 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
 
     root = paths.checkout()
     if write and only_check:
-        raise UsageError("--check writes nothing, and --write writes; remove one of the two options")
+        raise UsageError(
+            "--check writes nothing, and --write writes; remove one of the two options",
+            kind="exclusive",
+            subject=("--check", "--write"),
+        )
     if root is None:
         raise UsageError(
             f"opbench ladder is for a checkout, whose committed READMEs it keeps; this opbench is installed in "

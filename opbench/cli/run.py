@@ -167,7 +167,9 @@ def check_command(
     from opbench import api
 
     def on_note(text: str) -> None:
-        click.echo(f"note: {text}", file=sys.stderr)  # with err=True it would run into the progress bar
+        click.echo(
+            f"note: {text}", file=sys.stderr
+        )  # click.echo(err=True) would print into the line of the progress bar.
 
     if only_list:
         names = api.cases_checked(
@@ -181,33 +183,33 @@ def check_command(
         )
         leave(0, lambda: click.echo("\n".join(names)))
     if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
-        backends.prepare(options.backend)  # compiles in the background while Python imports modules
+        backends.start_runtime_build(options.backend)  # The build runs in the background while Python imports modules.
     with progress_on_stderr() as on_progress:
         results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=on_progress, note=on_note)
     for text in _guessed_operator_notes(results, targets):
         on_note(text)
     from opbench.export.sarif import faults, notes, sarif
 
-    noted = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
+    noted_findings = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
     if sarif_file is not None:
         from opbench.paths import write_atomically
 
-        findings = [*faults(results, lambda result: _file_of(result, targets)), *noted]
+        findings = [*faults(results, lambda result: _file_of(result, targets)), *noted_findings]
         write_atomically(sarif_file, json.dumps(sarif(findings), indent=1).encode() + b"\n")
-        wrong = len(findings) - len(noted)
+        wrong = len(findings) - len(noted_findings)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
-    finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
+    finish(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))
 
 
 def _guessed_operator_notes(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
     """Return a note for each file that has no header and is mostly wrong, as its operator was only guessed."""
     from opbench.running.memory import OPERATOR_NAME as MEMORY
-    from opbench.running.targets import is_bare
+    from opbench.running.targets import is_file_without_header
 
     result = []
     for target in targets:
         own_results = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
-        if is_bare(target) and refuting_results(own_results):
+        if is_file_without_header(target) and refuting_results(own_results):
             command = next_command("check", target, memory=True)
             result.append(f"{target} was taken for {own_results[0].operator}; if it computes something else: {command}")
     return result
@@ -290,7 +292,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], note_fa
         faults = faults_of(first_result, _file_of(first_result, targets))
         *other_faults, last_fault = (
             faults if first_result.operator == MEMORY else faults[:1]
-        )  # without a reference, each finding counts
+        )  # Without a reference, each finding is an own failure.
         for fault in other_faults:
             _print_finding(fault, ())
         _print_finding(last_fault, notes)
@@ -310,12 +312,12 @@ def _print_finding(finding: Finding, notes: Sequence[str], prefix: str = "") -> 
         click.echo(line)
 
 
-COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
+STATUS_COLOURS = {"right": "green", "unsupported": "yellow", "no fault found": "cyan"}
 
 
 def _colour_status(status: str, text: str) -> str:
     """Colour a verdict's text on a terminal, unless NO_COLOR is set (no-color.org)."""
-    return text if os.environ.get("NO_COLOR") else click.style(text, COLOURS.get(status, "red"))
+    return text if os.environ.get("NO_COLOR") else click.style(text, STATUS_COLOURS.get(status, "red"))
 
 
 def _gpu_text(results: Sequence[Result]) -> str:
@@ -352,7 +354,7 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     result: dict[str, str] = {}
     for target in filter(is_file, targets):
         result[f"{MEMORY}/{Path(target).stem}"] = target
-        with contextlib.suppress(UsageError):  # no operator fits: it ran in memory mode
+        with contextlib.suppress(UsageError):  # A file that fits no operator ran in memory mode, and has no variant.
             result |= {v.id: target for v in own_variants(Path(target), catalog)}
     return result
 

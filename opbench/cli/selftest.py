@@ -130,9 +130,9 @@ def time_cheats() -> list[Path]:
     """Return the shipped kernels that try to fool a timer, and their honest counterparts; in a clone, those of its
     tests.
     """
-    from opbench.paths import shipped
+    from opbench.paths import shipped_folder
 
-    folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
+    folders = (shipped_folder("cheats"), shipped_folder("tests") / "cheats" / "time")
     folder = next((folder for folder in folders if folder.is_dir()), folders[0])
     return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu"))
 

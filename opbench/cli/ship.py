@@ -50,15 +50,25 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         if len(names) > 1:
             raise UsageError(
                 f"'{networks[0]}' is a network and becomes a separate program; ship the network in a separate "
-                f"command: opbench ship {networks[0]}"
+                f"command: opbench ship {networks[0]}",
+                kind="exclusive",
+                subject=networks[0],
             )
         if options.name != ShipOptions.name:
             raise UsageError(
                 f"--name {options.name} applies to a library; the files of a network have the network's name, so "
-                "remove --name"
+                "remove --name",
+                kind="exclusive",
+                subject="--name",
+                value=options.name,
             )
         if options.book is not None:
-            raise UsageError("--book applies to operators; for a network, replace --book by --plan plan.json")
+            raise UsageError(
+                "--book applies to operators; for a network, replace --book by --plan plan.json",
+                kind="exclusive",
+                subject="--book",
+                allowed="--plan",
+            )
         network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
         finish(
             ship_network(

@@ -78,7 +78,7 @@ def tune_command(
             f"{again}; check that the kernels are correct with: {check}",
             kind="needs-gpu",
         )
-    options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
+    options = replace(options, out=out or paths.new_run_folder("tune"), command=tuple(sys.argv[1:]))
     with progress_on_stderr() as on_progress:
         tuning, run = tune(variant, case.problem, options, on_progress)
     from opbench.report.tuning import to_json
@@ -98,7 +98,13 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
 
     gpu_product = product(gpu)
     if gpu_product is None:
-        raise UsageError(f"--gpu {gpu} is not known; use one of: {', '.join(known_gpus())}")
+        raise UsageError(
+            f"--gpu {gpu} is not known; use one of: {', '.join(known_gpus())}",
+            kind="unknown-name",
+            subject="--gpu",
+            value=gpu,
+            allowed=tuple(known_gpus()),
+        )
     space = candidates(case.variant, case.problem)
     all_launches = (type(case)(case.variant, config, case.problem).launches(gpu_product.sm_count) for config in space)
     launch_obstacles = [

@@ -34,10 +34,10 @@ SETTLE_MS = 50
 """Time without events after which a save is complete: editors write a file in several steps."""
 STOP_TIMEOUT_S = 2.0
 """Time for a check to end its workers before it is killed."""
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
-CHECK = (
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "  # silent if ended during start-up
+CHECK_PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "  # no traceback before main
     "from opbench.cli import main; signal.signal(signal.SIGINT, signal.default_int_handler); main()"
 )
 
@@ -51,7 +51,11 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
     `roots` are extra folders of variants. Raises UsageError for a target that is not the user's own file.
     """
     if not targets:
-        raise UsageError("--watch needs files to watch; name them, for example: opbench check FILE.cu --watch")
+        raise UsageError(
+            "--watch needs files to watch; name them, for example: opbench check FILE.cu --watch",
+            kind="missing-argument",
+            subject="--watch",
+        )
     for target in targets:
         if not is_file(target):
             raise UsageError(
@@ -72,7 +76,7 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
             _watch(watched, check)
         finally:
             check.end()
-    click.get_current_context().exit(INTERRUPTED)
+    click.get_current_context().exit(EXIT_INTERRUPTED)
 
 
 class WatchedFiles:
@@ -94,7 +98,7 @@ class WatchedFiles:
         path = Path(target)
         try:
             files = [source.path for source in include_closure(path, self.include)]
-        except (OSError, UsageError):  # during an edit: use the previous includes
+        except (OSError, UsageError):  # The file is incomplete during an edit, so the previous includes are used.
             files = [path, *self.stamps[target]]
         return {file: _file_stamp(file) for file in files}
 
@@ -130,7 +134,7 @@ class _CheckProcess:
         self._began_s = 0.0
 
     def start(self, targets: list[str]) -> None:
-        command = paths.python("-c", CHECK, "check", *self.flags, "--", *targets)
+        command = paths.python("-c", CHECK_PROGRAM, "check", *self.flags, "--", *targets)
         sys.stdout.flush()
         self.targets, self._began_s = targets, time.monotonic()
         self._process = subprocess.Popen(
@@ -153,7 +157,7 @@ class _CheckProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_S)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # remaining compilers, or the whole check
+            os.killpg(self._process.pid, signal.SIGKILL)  # Kill compilers that remain, or the whole check.
         self._process.wait()
         self._process, interrupted_targets, self.targets = None, self.targets, []
         return interrupted_targets
@@ -174,7 +178,7 @@ def _watch(watched: WatchedFiles, check: _CheckProcess) -> NoReturn:
                 t for t in watched.targets if t in {*changed, *interrupted_targets} and t not in missing_targets
             ]
             if targets_to_check:
-                click.clear()  # only if stdout is a terminal
+                click.clear()  # This does nothing unless stdout is a terminal.
                 _print_with_time(f"checking {', '.join(targets_to_check)}")
                 check.start(targets_to_check)
         if (seconds := check.ended_after_s()) is not None:
@@ -193,7 +197,7 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
             time.sleep(POLL_MS / 1000)
             yield True
             continue
-        is_first = True  # a file may have been saved before the watch started
+        is_first = True  # A file may have been saved before the watch started.
         try:
             for events in watch(
                 *folders,
@@ -208,7 +212,7 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
                 is_first = False
                 if watched.folders() != folders:
                     break
-        except FileNotFoundError:  # a folder was removed at this moment
+        except FileNotFoundError:  # A folder was removed in between.
             yield True
 
 

@@ -275,7 +275,7 @@ CONSTANTS: Mapping[str, int] = {
     "opb_tensor_map_magic": TENSOR_MAP_MAGIC,
     "opb_texture_magic": TEXTURE_MAGIC,
     **{f"OPB_{name.upper()}": number for name, number in TENSOR_TYPES.items()},
-    **{f"OPB_TEXEL_{name.upper()}": number for number, name in enumerate(texture.TYPES)},
+    **{f"OPB_TEXEL_{name.upper()}": number for number, name in enumerate(texture.TEXEL_TYPE_BYTES)},
     **{f"OPB_ADDRESS_{name.upper()}": number for number, name in enumerate(texture.ALLOWED_MODES["address"])},
     **{f"OPB_ACCESS_{name.upper()}": number for number, name in enumerate(KINDS)},
     **{f"kEvent{name.title()}": number for number, name in enumerate(KINDS, FIRST_ACCESS_EVENT)},
@@ -329,5 +329,7 @@ def require_same_numbers(library: ctypes.CDLL) -> None:
         "the cpu backend's runtime and its Python part disagree: "
         + "; ".join(f"{name} is {compiled.get(name)} in C++, {expected.get(name)} in Python" for name in differing[:5])
         + f" ({len(differing)} differences in all); install opbench again, or, after a change of one, "
-        + "make opbench/emulator/abi.py and runtime/*.hpp agree"
+        + "make opbench/emulator/abi.py and runtime/*.hpp agree",
+        kind="runtime-differs",
+        value=tuple(differing),
     )

@@ -33,7 +33,7 @@ from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensors import Tensor
 from opbench.paths import cache_folder
 from opbench.source.device_part import device_part
-from opbench.source.sources import Source, include_closure, plain_code, without_comments, without_idle_macros
+from opbench.source.sources import Source, include_closure, plain_code, without_comments, without_unused_macros
 
 UNSUPPORTED_FEATURES = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
@@ -64,7 +64,7 @@ class CpuBackend:
 
     name = "cpu"
     sm_count = 2
-    """Few, so that a block of a persistent grid has several tiles even in small examples: its loop runs again."""
+    """The number is small, so that a block of a persistent grid processes several tiles even in small examples."""
     limits = None
 
     def __init__(
@@ -162,7 +162,7 @@ class CpuBackend:
         """Compile a module in which every memory access is instrumented; raise CompileError."""
         return self._traced_builder.module(request)
 
-    def orders(self, request: BuildRequest) -> int:
+    def order_count(self, request: BuildRequest) -> int:
         """Return in how many thread orders to run a module.
 
         The number is 1 unless the module uses mbarriers, atomic or volatile accesses, whose order may change a result.
@@ -224,13 +224,13 @@ class CpuBackend:
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
             completed = program.trace(launches, buffers, tracing, sampled=True, skip_blocks=skip_blocks)
             findings, traffic = tuple(self.synchronize()), tracing.traffic(completed)
-            return Trace(findings, traffic, completed, tracing.accesses, tracing.unfinished)
+            return Trace(findings, traffic, completed, tracing.accesses, tracing.unfinished_blocks)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Return a poisoned buffer that uses memory only for written pages; raise UsageError if it is too large."""
         try:
             return SparseBuffer(name, shape, dtype)
-        except EnvironmentFault as error:  # the problem is too large, not the machine too small: others may fit
+        except EnvironmentFault as error:  # Only this problem is too large; smaller ones may fit.
             raise UsageError(str(error), cause=error) from None
 
     def compiler_warnings(self, request: BuildRequest) -> list[Finding]:
@@ -252,7 +252,7 @@ class CpuBackend:
         """Return a tensor that shares a buffer's memory, from an offset in bytes on."""
         return cast(CpuArray, buffer).part(tensor.name, tensor.shape, tensor.dtype, offset)
 
-    def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
+    def buffer_on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
         """Return a buffer that uses the memory of a host array.
 
         The caller must keep the array. The buffer has no guard bytes.
@@ -275,7 +275,7 @@ def _unsupported_feature(request: BuildRequest, source_files: Sequence[Source]) 
     """Return the line and the name of the first unsupported feature in the module's device code, or None."""
     device_code = device_part(source_files, request.roots)
     for source in source_files:
-        text = without_idle_macros(plain_code(device_code.texts[source.path]))
+        text = without_unused_macros(plain_code(device_code.texts[source.path]))
         for pattern, feature in UNSUPPORTED_FEATURES.items():
             if match := re.search(pattern, text):
                 line = text.count("\n", 0, match.start()) + 1

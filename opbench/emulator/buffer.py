@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from opbench.emulator.abi import GUARD_BYTES
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import EnvironmentFault, UsageError, unknown_name
 from opbench.kernels.scalar import element_bytes
 
 FENCE_BYTES = 1 << 30
@@ -152,7 +152,7 @@ class CpuBuffer(CpuArray):
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         if dtype not in DTYPES:
-            raise UsageError(unknown("dtype", dtype, DTYPES))
+            raise UsageError(unknown_name("dtype", dtype, DTYPES))
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         self._mapped_bytes = 2 * GUARD_BYTES + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fence_bytes = FENCE_BYTES
@@ -203,9 +203,15 @@ class CpuBuffer(CpuArray):
         """
         available = available_memory() if self._limited else None
         if available is not None and self._mapped_bytes > available:
-            raise EnvironmentFault(_too_large_message(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
+            raise EnvironmentFault(
+                _too_large_message(name, shape, size, f"of which {available / 1e9:.2f} GB are free"),
+                kind="out-of-memory",
+                subject=name,
+                value=size,
+                allowed=available,
+            )
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        for fence in (FENCE_BYTES, mmap.PAGESIZE):  # a limit on address space (ulimit -v) may forbid the wide fence
+        for fence in (FENCE_BYTES, mmap.PAGESIZE):  # A limit on address space (ulimit -v) may forbid the wide fence.
             self._fence_bytes = fence
             base = _libc.mmap(None, self._mapped_bytes + 2 * fence, PROT_NONE, flags, -1, 0)
             if base is None or base == FAILED:
@@ -213,7 +219,12 @@ class CpuBuffer(CpuArray):
             if _libc.mprotect(base + fence, self._mapped_bytes, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
                 return int(base)
             _libc.munmap(base, self._mapped_bytes + 2 * fence)
-        raise EnvironmentFault(_too_large_message(name, shape, size, "which the system refuses"))
+        raise EnvironmentFault(
+            _too_large_message(name, shape, size, "which the system refuses"),
+            kind="out-of-memory",
+            subject=name,
+            value=size,
+        )
 
 
 class SparseBuffer(CpuBuffer):
@@ -264,7 +275,10 @@ class SparseBuffer(CpuBuffer):
         """Map a file repeatedly over the whole content; the system copies a page when it is written."""
         if self.bytes > MAX_MAPPINGS * SPARSE_BYTES:
             raise EnvironmentFault(
-                _too_large_message(self.name, self.shape, self.bytes, "more than can be mapped in pieces")
+                _too_large_message(self.name, self.shape, self.bytes, "more than can be mapped in pieces"),
+                kind="out-of-memory",
+                subject=self.name,
+                value=self.bytes,
             )
         start = self._base + self._fence_bytes + GUARD_BYTES
         end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -273,7 +287,10 @@ class SparseBuffer(CpuBuffer):
                 map_file(address, min(SPARSE_BYTES, end - address), file, shared=False)
         except OSError:
             raise EnvironmentFault(
-                _too_large_message(self.name, self.shape, self.bytes, "which the system refuses")
+                _too_large_message(self.name, self.shape, self.bytes, "which the system refuses"),
+                kind="out-of-memory",
+                subject=self.name,
+                value=self.bytes,
             ) from None
 
     def _write_guards(self, size: int) -> None:

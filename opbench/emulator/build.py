@@ -48,7 +48,7 @@ from opbench.emulator.toolchain import (
     INCLUDE,
     NO_TAIL_CALLS,
     NO_UNROLLING,
-    PATTERN,
+    PATTERN_FLAG,
     RUNTIME,
     RUNTIME_FLAGS,
     SHIM,
@@ -61,7 +61,7 @@ from opbench.emulator.toolchain import (
 )
 from opbench.errors import CompileError, EnvironmentFault, Location
 from opbench.kernels.launch import BuildRequest
-from opbench.paths import publish, write_atomically
+from opbench.paths import move_into_place, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
 from opbench.source.sources import include_closure, includes
 
@@ -72,10 +72,10 @@ ASYNCHRONOUS_CALL = re.compile(
     r"::opb_ptx::(mbarrier|product|wgmma|load_|store_|cluster_|bar_|cp_async_bulk|setmaxnreg)"
 )
 MISSING_HEADER = re.compile(r"fatal error: '?([^\s:']+)'?:? (?:No such file or directory|file not found)")
-UNDECLARED = re.compile(
+UNDECLARED_ERROR = re.compile(
     r"was not declared|has not been declared|does not name a type|undeclared identifier|unknown type"
 )
-NO_MEMORY = re.compile(
+OUT_OF_MEMORY_ERROR = re.compile(
     r"virtual memory exhausted|out of memory allocating|std::bad_alloc|Cannot allocate memory|LLVM ERROR: out of memory"
     r"|Killed signal terminated program"
 )
@@ -94,7 +94,7 @@ FileStates: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
 
 @dataclass(frozen=True)
 class LookedUpModule:
-    """A module that was found in the cache, and the state of all files and folders that determine the module."""
+    """A module in the cache, with the state of all files and folders that determined it when it was looked up."""
 
     path: Path
     state: FileStates
@@ -219,7 +219,7 @@ class KernelBuilder:
             names = [name[1:-1] for _, name in includes(source.text)]
             folders |= {str((folder / name).parent) for folder in searched for name in names}
         state = _file_states(sorted(files | folders))
-        # An edit within one step of the clock after the last one would leave the same time.
+        # Two edits within one step of the file system's clock would have the same time.
         if all(modified_ns + TIMESTAMP_STEP_NS < began_ns for _, modified_ns, *_ in state):
             self._looked_up[request] = LookedUpModule(path, state)
 
@@ -246,8 +246,8 @@ class KernelBuilder:
             try:
                 self._compile(request, text, module_path)
             except CompileError as error:
-                # A missing header may have declared the undeclared name.
-                if preprocessed.empty and UNDECLARED.search(str(error)):
+                # The undeclared name may be declared in a missing header.
+                if preprocessed.empty and UNDECLARED_ERROR.search(str(error)):
                     sources = include_closure(request.source, request.include)
                     raise device_part.missing_header_error(error, preprocessed.empty, sources) from None
                 raise
@@ -297,7 +297,7 @@ class KernelBuilder:
             macros.write_switches(folder, self._hidden_macros)
             macros.write_stand_ins(folder, files)
             wrapper.write_text(
-                _wrapper(self._with_architecture(request), reduced_file.source, reduced_file.implied, folder)
+                _wrapper(self._with_architecture(request), reduced_file.source, reduced_file.implied_headers, folder)
             )
             include_flags = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             system_flags = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
@@ -312,7 +312,7 @@ class KernelBuilder:
             missing_headers = tuple(
                 name
                 for name in reduced_file.empty
-                if device_part.is_by_path(name) or f"{reduced_file.flags[-1]}/{name}" in text
+                if device_part.is_path_include(name) or f"{reduced_file.flags[-1]}/{name}" in text
             )
             return Preprocessed(text, tuple(_user_files(text)), missing_headers)
 
@@ -358,12 +358,14 @@ class KernelBuilder:
     def runtime(self) -> Path:
         """Return the runtime library, compiled once per machine and compiler; raise EnvironmentFault."""
         final_path = self.folder / f"runtime-{self._key('')}.so"
-        flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
+        flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN_FLAG]
         flags += RUNTIME_FLAGS if self.toolchain.family == "gcc" else ()
         if message := self._call_once(final_path, [*flags, str(RUNTIME)]):
             raise EnvironmentFault(
                 f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; name another compiler with "
-                f"the environment variable OPBENCH_CXX, such as OPBENCH_CXX=clang++\n{shortened(message)}"
+                f"the environment variable OPBENCH_CXX, such as OPBENCH_CXX=clang++\n{shortened(message)}",
+                kind="runtime-not-built",
+                subject="OPBENCH_CXX",
             )
         return final_path
 
@@ -377,7 +379,7 @@ class KernelBuilder:
             answer = self._call(["-o", str(folder / final_path.name), *arguments])
             if answer.returncode != 0:
                 return answer.stderr or f"exit code {answer.returncode}"
-            publish(folder / final_path.name, final_path)
+            move_into_place(folder / final_path.name, final_path)
         return ""
 
     def _manifest(self, request: BuildRequest) -> Path:
@@ -387,7 +389,10 @@ class KernelBuilder:
         except OSError as problem:
             raise CompileError(
                 f"{request.source}: cannot be read: {problem.strerror}; check the path and its permissions with: ls "
-                f"-l {request.source}"
+                f"-l {request.source}",
+                kind="unreadable",
+                subject=request.source,
+                value=problem.errno,
             ) from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
         macros = self._with_architecture(request).macros
@@ -428,7 +433,7 @@ class KernelBuilder:
             write_atomically(constants_of(module_path), json.dumps(constant_variables(text)).encode())
             if compiler_warnings := UNINITIALISED_WARNING.findall(compiler_output):
                 write_atomically(warnings_of(module_path), json.dumps(compiler_warnings).encode())
-            publish(shared_object, module_path)
+            move_into_place(shared_object, module_path)
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
         """Raise CompileError for an object file that may not be loaded; this class accepts every object file."""
@@ -440,7 +445,7 @@ class KernelBuilder:
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
         """Call the compiler for a kernel and return its messages; raise CompileError or EnvironmentFault."""
         answer = self._compile_kernel(arguments, request)
-        if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
+        if answer.returncode != 0 and OUT_OF_MEMORY_ERROR.search(answer.stderr):
             raise EnvironmentFault(
                 f"not enough memory: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
                 f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}",
@@ -462,7 +467,10 @@ class KernelBuilder:
         except OSError as problem:
             raise EnvironmentFault(
                 f"{self.toolchain.command[0]} cannot be started: {problem.strerror}; name another compiler with the "
-                "environment variable OPBENCH_CXX, such as OPBENCH_CXX=g++"
+                "environment variable OPBENCH_CXX, such as OPBENCH_CXX=g++",
+                kind="cannot-start",
+                subject="OPBENCH_CXX",
+                value=problem.errno,
             ) from None
 
 

@@ -1,7 +1,7 @@
 """The cpu backend for untrusted kernels: they are compiled and run in confined processes.
 
-This process allocates the buffers, keeps the expected results and judges. A kernel runs in a process of its
-own, on copies, and what it leaves there is copied back before anything is compared.
+This process allocates the buffers, and compares results with the reference. A kernel runs in its own process on
+copies of the buffers, which are copied back before they are compared.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MAX_PROCESSES = 4
 MIN_MEMORY_BYTES, MAX_MEMORY_BYTES = 1 << 30, 16 << 30
 """Limits of one kernel's process: half of the available memory, but not less and not more than these."""
 CPU_LIMIT_S = 3600
-"""A last limit on CPU time, summed over the threads of one kernel's process; the time limit of a case is shorter."""
+"""The limit on CPU time of one kernel's process, summed over its threads; usually the time limit of a case ends it."""
 ERRORS: Mapping[str, type[OpbenchError]] = {
     "launch": LaunchError,
     "usage": UsageError,
@@ -243,7 +243,7 @@ class CagedProgram:
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that runs all launches in order."""
-        return self._backend.bound(self._path, self._request, tuple(launches), buffers)
+        return self._backend.bind_in_process(self._path, self._request, tuple(launches), buffers)
 
     def variables(self) -> Mapping[str, Buffer]:
         """Return the module's variables by name; each access goes to the kernel's process."""
@@ -340,7 +340,7 @@ class CagedBackend(CpuBackend):
         """Compile the instrumented build of a module if necessary, and run it without a trace."""
         return CagedProgram(self, self.compile_traced(request), request)
 
-    def bound(
+    def bind_in_process(
         self, path: Path, request: BuildRequest, launches: tuple[KernelLaunch, ...], buffers: Mapping[str, Buffer]
     ) -> Callable[[], None]:
         """Return a callable that copies the buffers, runs the launches of a module and copies the results back."""

@@ -14,7 +14,7 @@ from opbench.cage.confine import Confinement, Limits
 from opbench.cage.fork_server import ForkServer
 from opbench.cage.program import run_program
 from opbench.emulator import elf
-from opbench.emulator.build import NEWEST_CAPABILITY, NO_MEMORY, KernelBuilder, Preprocessed
+from opbench.emulator.build import NEWEST_CAPABILITY, OUT_OF_MEMORY_ERROR, KernelBuilder, Preprocessed
 from opbench.emulator.toolchain import INCLUDE, CompileMode, Toolchain
 from opbench.emulator.untrusted import (
     require_device_code,
@@ -33,14 +33,14 @@ FOLDER_FLAGS = ("-isystem", "-idirafter")
 """Flags of the builder whose folders hold no files of the user."""
 COMPILE_LIMIT_S = 120.0
 COMPILE_LIMITS = Limits(cpu_s=90, memory_bytes=4 << 30, file_bytes=128 << 20, open_files=256)
-MODULES = "untrusted"
-"""The folder below the cache for modules of strangers; other builds never look there."""
+MODULES_FOLDER = "untrusted"
+"""The folder below the cache for untrusted modules; other builds never use it."""
 
 
 class CagedBuilder(KernelBuilder):
     """Compile untrusted modules; the runtime and the precompiled headers come from a trusted builder."""
 
-    skips_unchanged_files = False  # every reuse of a module checks the rules for its files again
+    skips_unchanged_files = False  # Each reuse of a module checks its files again.
 
     def __init__(
         self,
@@ -53,9 +53,11 @@ class CagedBuilder(KernelBuilder):
         if toolchain.family == "zig":
             raise EnvironmentFault(
                 "--untrusted needs g++ or clang++, but only zig is installed, which writes into its own cache; "
-                "install one with your distribution's g++ package, or name one with OPBENCH_CXX"
+                "install one with your distribution's g++ package, or name one with OPBENCH_CXX",
+                kind="no-compiler",
+                subject="--untrusted",
             )
-        modules = folder / MODULES
+        modules = folder / MODULES_FOLDER
         modules.mkdir(parents=True, exist_ok=True)
         super().__init__(toolchain, modules, build, capability)
         self._server = server
@@ -102,11 +104,17 @@ class CagedBuilder(KernelBuilder):
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(scratch)}
         finished = run_program(self._server, confinement, command, environment, COMPILE_LIMIT_S)
         # g++ ends with 1 where the system killed the compiler proper, which it starts.
-        if finished.code is None or finished.code < 0 or (finished.code > 0 and NO_MEMORY.search(finished.messages)):
+        if (
+            finished.code is None
+            or finished.code < 0
+            or (finished.code > 0 and OUT_OF_MEMORY_ERROR.search(finished.messages))
+        ):
             raise CompileError(
                 f"{request.source}: the compiler reached one of the limits for untrusted kernels: "
                 f"{COMPILE_LIMIT_S:g} s, {COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of "
-                f"{COMPILE_LIMITS.file_bytes >> 20} MiB; unroll less, instantiate fewer templates, or split the file"
+                f"{COMPILE_LIMITS.file_bytes >> 20} MiB; unroll less, instantiate fewer templates, or split the file",
+                kind="compile-limit",
+                subject=request.source,
             )
         return subprocess.CompletedProcess(command, finished.code, "", finished.messages)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opbench.errors import CompileError, Location, unknown
+from opbench.errors import CompileError, Location, unknown_name
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.source import device_part, scan, sources
@@ -34,6 +34,8 @@ def require_device_functions(request: BuildRequest) -> None:
         raise CompileError(
             f"'{function.name}' is a function of the host, which a kernel cannot call: write __device__ before it",
             Location(source.path, function.line),
+            kind="host-function",
+            subject=function.name,
         )
 
 
@@ -49,6 +51,8 @@ def require_definitions(request: BuildRequest) -> None:
             f"'{name}' is declared extern and defined in no file that is included: define it in the kernel's file, "
             "without extern (`constants` of the header can fill it)",
             Location(source.path, variable.line),
+            kind="undefined-variable",
+            subject=name,
         )
 
 
@@ -68,8 +72,8 @@ def _unknown_constant_error(request: BuildRequest, name: str) -> CompileError:
 def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
     """Return an error that lists the kernels in the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
-    defined = {kernel.qualified for kernel in device_part.kernels_of(text)}
-    return CompileError(unknown("kernel", kernel, defined), root_location(request.source, text, kernel))
+    defined = {kernel.qualified_name for kernel in device_part.kernels_of(text)}
+    return CompileError(unknown_name("kernel", kernel, defined), root_location(request.source, text, kernel))
 
 
 def has_host_part_in(request: BuildRequest) -> bool:
@@ -83,7 +87,7 @@ def has_host_part_in(request: BuildRequest) -> bool:
 def can_be_reduced(request: BuildRequest) -> bool:
     """Return whether the files contain declarations, or missing headers, that the request's kernels do not need."""
     device_code = device_part.device_part(include_closure(request.source, request.include), request.roots)
-    return bool(device_code.blanked or device_code.empty)
+    return bool(device_code.blanked_declarations or device_code.empty)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class DeviceSource:
     """Headers to replace by empty files if the compiler does not find them."""
     originals: Mapping[Path, Path] = field(default_factory=dict)
     """The user's file of each written file."""
-    implied: tuple[str, ...] = ()
+    implied_headers: tuple[str, ...] = ()
     """Standard headers to include before `source`."""
 
 
@@ -111,5 +115,5 @@ def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
         flags,
         device_code.empty,
         {written_path: original_path for original_path, written_path in written_paths.items()},
-        device_code.implied,
+        device_code.implied_headers,
     )

@@ -11,14 +11,14 @@ from opbench.errors import CompileError, Location
 from opbench.kernels.launch import BuildRequest
 from opbench.source.names import plain_kernel
 
-MESSAGE_LINES = 40
+MAX_MESSAGE_LINES = 40
 DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|note)?")
-PREAMBLE = re.compile(
+PREAMBLE_LINE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
 AMBIGUOUS_NAME = re.compile(r"wrapper\.cpp:.*error: no matches converting function ['‘](\w+)['’]")
 CANDIDATE = re.compile(r"^(/[^:\n]+):(\d+):\d+: note: (?:candidates? (?:is|are):)?\s+['‘]", re.MULTILINE)
-REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
+REMOVED_FUNCTION = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
 
 
 def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
@@ -28,7 +28,7 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
         return no_kernel(request, missing[0])
     if name_error := _unclear_name(request, stderr):
         return name_error
-    match = REMOVED.search(stderr)
+    match = REMOVED_FUNCTION.search(stderr)
     explanations = f"; CUDA has no {match[1]} any more: write {match[1]}_sync(0xffffffff, ...)" if match else ""
     for macro, value in request.macros:
         if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
@@ -52,6 +52,8 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
             f"kernel '{kernel}' is the name of {len(candidate_lines)} functions; rename the kernel that the header "
             f"names (other functions of this name: {', '.join(f'{other}:{number}' for other, number in other_lines)})",
             Location(Path(file), line),
+            kind="ambiguous-kernel",
+            subject=kernel,
         )
     message = f"kernel '{kernel}' does not fit the template's arguments; write the arguments that the template declares"
     if not candidate_lines:
@@ -76,9 +78,9 @@ def shortened(stderr: str) -> str:
         if diagnostic is not None:
             is_emulator_header = diagnostic.group(1).startswith(str(INCLUDE))
             is_hidden = (is_emulator_header and diagnostic.group(2) == "note") or diagnostic.group(2) == "warning"
-        elif PREAMBLE.match(line):
+        elif PREAMBLE_LINE.match(line):
             continue
         if not is_hidden:
             shown_lines.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
-    hidden_count = len(shown_lines) - MESSAGE_LINES
-    return "\n".join(shown_lines[:MESSAGE_LINES] + ([f"… {hidden_count} lines more"] if hidden_count > 0 else []))
+    hidden_count = len(shown_lines) - MAX_MESSAGE_LINES
+    return "\n".join(shown_lines[:MAX_MESSAGE_LINES] + ([f"… {hidden_count} lines more"] if hidden_count > 0 else []))

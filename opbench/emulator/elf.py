@@ -16,13 +16,13 @@ from opbench.backend.symbols import plain_name
 
 SECTIONS_AT, SECTION_COUNT_AT = 40, 60
 """Offsets in bytes of `e_shoff` and `e_shnum` in the header of a 64-bit ELF file."""
-SECTION = np.dtype(
+SECTION_DTYPE = np.dtype(
     {
         "names": ["name", "type", "flags", "address", "offset", "size", "link", "info", "align", "entry"],
         "formats": ["<u4", "<u4", "<u8", "<u8", "<u8", "<u8", "<u4", "<u4", "<u8", "<u8"],
     }
 )
-SYMBOL = np.dtype(
+SYMBOL_DTYPE = np.dtype(
     {
         "names": ["name", "info", "other", "section", "value", "size"],
         "formats": ["<u4", "u1", "u1", "<u2", "<u8", "<u8"],
@@ -30,9 +30,9 @@ SYMBOL = np.dtype(
 )
 SYMBOL_TABLE, NO_BITS = 2, 8
 """Types of sections: of symbols, and of zeros that have no content in the file."""
-WRITTEN, THREAD_LOCAL = 0x3, 0x400
+WRITABLE_FLAG, THREAD_LOCAL_FLAG = 0x3, 0x400
 """Flags of sections: writable and in memory; one instance per thread."""
-OBJECT, THREAD_OBJECT = 1, 6
+VARIABLE_TYPE, THREAD_LOCAL_TYPE = 1, 6
 """Types of symbols: a variable; a thread-local variable."""
 RUNTIME_SYMBOLS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined thread-local symbols that are no `__shared__` arrays: the runtime or the linker defines them."""
@@ -40,9 +40,9 @@ GLOBAL_SYMBOLS = re.compile(
     r"(?:opb|__tsan|__ubsan_handle|__sanitizer_cov)_\w+|mem(?:cpy|move|set|cmp)"
     r"|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_"
 )
-PROBE = "opb_probe"
-DYNAMIC = "opb_dynamic"
-GAP = 1024
+PROBE_SYMBOL = "opb_probe"
+DYNAMIC_SYMBOL = "opb_dynamic"
+GAP_BYTES = 1024
 """Bytes that a traced build leaves after each array, so that an index past its end does not land in the next one."""
 
 
@@ -57,7 +57,7 @@ class Symbol(NamedTuple):
 
     @property
     def is_thread_local(self) -> bool:
-        return self.kind == THREAD_OBJECT
+        return self.kind == THREAD_LOCAL_TYPE
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def shared_arrays(module: Path) -> list[SharedArray]:
         for symbol in _symbols(module.read_bytes())
         if symbol.is_thread_local
         and symbol.section
-        and not symbol.name.endswith(PROBE)
-        and (symbol.size or symbol.name == DYNAMIC)
+        and not symbol.name.endswith(PROBE_SYMBOL)
+        and (symbol.size or symbol.name == DYNAMIC_SYMBOL)
     }
     return sorted(arrays.values(), key=lambda array: array.offset)
 
@@ -124,9 +124,9 @@ def module_variables(module: Path) -> list[SharedArray]:
     variables: list[SharedArray] = []
     for candidate in sorted(_symbols(content), key=lambda symbol: symbol.value):
         overlaps = variables and candidate.value < variables[-1].offset + variables[-1].bytes
-        if candidate.kind != OBJECT or not candidate.size or overlaps or not 0 < candidate.section < len(flags):
+        if candidate.kind != VARIABLE_TYPE or not candidate.size or overlaps or not 0 < candidate.section < len(flags):
             continue
-        if int(flags[candidate.section]) & (WRITTEN | THREAD_LOCAL) == WRITTEN:
+        if int(flags[candidate.section]) & (WRITABLE_FLAG | THREAD_LOCAL_FLAG) == WRITABLE_FLAG:
             variables.append(SharedArray(plain_name(candidate.name), candidate.value, candidate.size))
     return variables
 
@@ -147,8 +147,10 @@ def widen_arrays(object_file: Path) -> None:
     """
     content = bytearray(object_file.read_bytes())
     sections = _sections(content)
-    is_zero_section = (sections["type"] == NO_BITS) & (sections["flags"] & WRITTEN == WRITTEN) & (sections["size"] > 0)
-    sections["size"][is_zero_section] += GAP
+    is_zero_section = (
+        (sections["type"] == NO_BITS) & (sections["flags"] & WRITABLE_FLAG == WRITABLE_FLAG) & (sections["size"] > 0)
+    )
+    sections["size"][is_zero_section] += GAP_BYTES
     object_file.write_bytes(content)
 
 
@@ -165,8 +167,8 @@ def _sections(content: bytes | bytearray) -> np.ndarray:
     (offset,) = struct.unpack_from("<Q", content, SECTIONS_AT)
     (count,) = struct.unpack_from("<H", content, SECTION_COUNT_AT)
     # A file with too many sections for 16 bits has the number in the first section's size.
-    count = count or int(np.frombuffer(content, SECTION, 1, offset)["size"][0])
-    return np.frombuffer(content, SECTION, count, offset)
+    count = count or int(np.frombuffer(content, SECTION_DTYPE, 1, offset)["size"][0])
+    return np.frombuffer(content, SECTION_DTYPE, count, offset)
 
 
 def _symbols(content: bytes) -> Iterator[Symbol]:
@@ -174,7 +176,7 @@ def _symbols(content: bytes) -> Iterator[Symbol]:
     sections = _sections(content)
     (table,) = sections[sections["type"] == SYMBOL_TABLE]
     names_offset = int(sections[table["link"]]["offset"])
-    entries = np.frombuffer(content, SYMBOL, int(table["size"]) // SYMBOL.itemsize, int(table["offset"]))
+    entries = np.frombuffer(content, SYMBOL_DTYPE, int(table["size"]) // SYMBOL_DTYPE.itemsize, int(table["offset"]))
     for name, info, _, section, value, size in entries.tolist():
         name_start = names_offset + name
         yield Symbol(content[name_start : content.index(0, name_start)].decode(), info & 0xF, section, value, size)

@@ -13,7 +13,7 @@ from opbench.emulator.ptx import (
 )
 from opbench.kernels.capability import missing_capability
 
-PTX = (
+MINIMUM_OF_OPCODE = (
     (re.compile(r"wgmma\.|setmaxnreg\."), "9.0a"),
     (
         re.compile(
@@ -29,12 +29,12 @@ PTX = (
     (re.compile(r"wmma\.|mma\.sync|fence\.|(ld|st|atom|red)\.\S*(relaxed|acquire|release|acq_rel)|nanosleep"), "7.0"),
 )
 """The minimum compute capability of opcodes (PTX ISA, "Target ISA Notes"), the newest first."""
-FUNCTIONS = (
+MINIMUM_OF_FUNCTION = (
     (re.compile(r"\b(?:this_cluster|cluster_group|map_shared_rank|__cluster\w+)\b"), "9.0"),
     (re.compile(r"\b__reduce_(?:add|min|max|and|or|xor)_sync\b"), "8.0"),
 )
 """The minimum compute capability of CUDA C++ functions (CUDA C++ Programming Guide)."""
-OLDEST_WITHOUT = (9, 0)
+OLDEST_WITH_ALL = (9, 0)
 """The compute capability that has all features except architecture-specific ones, such as those of 9.0a."""
 
 
@@ -49,14 +49,14 @@ class MissingFeature(UnsupportedInstruction):
 
 def require_capability(text: str, capability: tuple[int, int]) -> None:
     """Raise MissingFeature if preprocessed text uses a feature that GPUs of a compute capability lack."""
-    if capability == OLDEST_WITHOUT:
+    if capability == OLDEST_WITH_ALL:
         return
     for instruction, position in instructions_of(text):
         opcode = instruction.split()[0]
-        needed = next((needed for pattern, needed in PTX if pattern.match(opcode)), "")
+        needed = next((needed for pattern, needed in MINIMUM_OF_OPCODE if pattern.match(opcode)), "")
         if reason := missing_capability(capability, needed):
             raise MissingFeature(opcode, reason, capability, *locate(text, position))
-    for pattern, needed in FUNCTIONS:
+    for pattern, needed in MINIMUM_OF_FUNCTION:
         reason = missing_capability(capability, needed)
         for match in outside_strings(pattern, text) if reason else ():
             if not is_in_system_header(text, match.start()):

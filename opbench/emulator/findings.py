@@ -13,7 +13,7 @@ from opbench.backend.findings import Finding
 from opbench.backend.rules import DEADLOCK
 from opbench.emulator.abi import MAX_DYNAMIC_BYTES, Report, ReportKind
 from opbench.emulator.buffer import CpuArray
-from opbench.emulator.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
+from opbench.emulator.elf import DYNAMIC_SYMBOL, SharedArray, module_variables, shared_arrays
 from opbench.emulator.lines import COORDINATES, UNKNOWN_POSITION, SourcePosition, source_column
 from opbench.emulator.lines import source_lines as module_lines
 from opbench.emulator.reports import (
@@ -31,9 +31,9 @@ from opbench.emulator.toolchain import INCLUDE
 
 MAX_DISTANCE_BYTES = 1 << 30
 """An address farther than this (in bytes) from every buffer is not attributed to a buffer."""
-MENTIONED = re.compile(r"@([0-9a-f]+)@")
+POSITION_IN_MESSAGE = re.compile(r"@([0-9a-f]+)@")
 """A source position in a runtime message, as the return address of the call (hexadecimal)."""
-LOCATED = re.compile(r"#([smg])([0-9a-f]+)#")
+ADDRESS_IN_MESSAGE = re.compile(r"#([smg])([0-9a-f]+)#")
 """An address in a runtime message: in shared memory (s), in the module (m) or in global memory (g), hexadecimal."""
 
 OBJECT_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)[ \t]+([^/\n]+)", re.MULTILINE)
@@ -108,7 +108,7 @@ def _source_positions(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[P
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
         addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
-        addresses.update(int(number, 16) - 1 for number in MENTIONED.findall(_text(report)))
+        addresses.update(int(number, 16) - 1 for number in POSITION_IN_MESSAGE.findall(_text(report)))
     return {
         (module, address): position
         for module, addresses in addresses_by_module.items()
@@ -214,7 +214,7 @@ def _to_finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], So
             caller.line and not is_own_line and INCLUDE not in Path(caller.file).parents
         ):  # the shim calls the kernel itself
             position = position._replace(called_from=caller.entry or caller.line)
-    # A PTX instruction is usually wrapped in a function; the caller's line says more.
+    # A PTX instruction is usually in a small function; the line of its caller is more useful.
     position = position._replace(called_from=position.entry) if report.instructions & 1 else position
     other_position = (
         other_position._replace(called_from=other_position.entry) if report.instructions & 2 else other_position
@@ -229,7 +229,7 @@ def _to_finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], So
         return _target_at(match[1], int(match[2], 16), report, log, module).phrase()
 
     def with_source_names(text: str) -> str:
-        return LOCATED.sub(target_text, MENTIONED.sub(line_text, text))
+        return ADDRESS_IN_MESSAGE.sub(target_text, POSITION_IN_MESSAGE.sub(line_text, text))
 
     position, other_position = (
         _with_source_column(position, launched.macros) for position in (position, other_position)
@@ -304,15 +304,17 @@ def _target_at(address_space: str, address: int, report: Report, log: LaunchLog,
 
 def _shared_target(report: Report, address: int, arrays: Sequence[SharedArray]) -> AccessTarget:
     """Return the shared array nearest to an address, whose index may have been too large or negative."""
-    dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
+    dynamic = next((a for a in arrays if a.name == DYNAMIC_SYMBOL), None)
     if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC_BYTES:
         return AccessTarget("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
-    sized_arrays = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
+    sized_arrays = [
+        replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC_SYMBOL else array for array in arrays
+    ]
     array = min((a for a in sized_arrays if a.bytes), key=lambda a: a.distance(address), default=None)
     if array is None:
         return AccessTarget()
     offset = address - array.offset
-    if array.name == DYNAMIC:
+    if array.name == DYNAMIC_SYMBOL:
         return AccessTarget("the dynamic shared array", "extern __shared__", offset, array.bytes)
     return AccessTarget("shared array", array.name, offset, array.bytes)
 

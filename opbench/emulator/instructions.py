@@ -36,7 +36,7 @@ ORDERS = {
 HINTS = frozenset(("nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "volatile", "relaxed", "acquire", "release"))
 SCOPES = frozenset(("cta", "gpu", "sys", "cluster"))
 SHARED = re.compile(r"\.shared::(?:cta|cluster)\b")
-"""Both state spaces are one here: the upper byte of a shared address encodes the block of the cluster."""
+"""Matches both shared state spaces: in the emulator, the upper byte of an address encodes the block of the cluster."""
 MEMORY = re.compile(r"^(ld|st|red|atom|mbarrier)$")
 ORDERED = frozenset(("ld", "st", "red", "atom"))
 SPACES = frozenset(("global", "shared", "const", "param", "local"))
@@ -223,7 +223,7 @@ def function_name(opcode: str) -> str:
     if qualifiers[0] == "mbarrier":
         qualifiers = [qualifier for qualifier in qualifiers if qualifier not in {"shared", "b64"}]
     if qualifiers[0] in ("ldmatrix", "stmatrix"):
-        # PTX allows their qualifiers in any order; the function names have one.
+        # PTX allows these qualifiers in any order; function names have a fixed order.
         canonical_order = ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "b16")
         qualifiers[1:] = sorted(
             qualifiers[1:],

@@ -68,7 +68,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Bind:
-    """Request: bind launches to shared buffers, under a number."""
+    """Request: bind launches to shared buffers; `number` identifies the binding in later requests."""
 
     number: int
     launches: tuple[KernelLaunch, ...]

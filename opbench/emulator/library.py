@@ -40,7 +40,9 @@ class Runtime:
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
             raise EnvironmentFault(
-                f"the cpu backend's runtime cannot be loaded: {problem}; delete {path}, then run the command again"
+                f"the cpu backend's runtime cannot be loaded: {problem}; delete {path}, then run the command again",
+                kind="runtime-not-loaded",
+                subject=path,
             ) from None
         self.library = library
         self._launch = library.opb_launch
@@ -59,7 +61,8 @@ class Runtime:
         if outcome == LAUNCH_WITHOUT_THREAD:
             raise EnvironmentFault(
                 "the system refuses to start a thread for the cpu backend; check the limit of processes with: ulimit "
-                "-u, and end other programs or raise the limit"
+                "-u, and end other programs or raise the limit",
+                kind="no-thread",
             )
         return bool(outcome == LAUNCH_DONE)
 

@@ -1,4 +1,4 @@
-"""Hide the host compiler's macros from kernel code, so that its `#if` branches are those that nvcc would take.
+"""Hide the host compiler's macros from kernel code, so that its `#if` lines select the same code as with nvcc.
 
 The wrapper of a module hides the macros after the shim and before the kernel's file. Headers of the system and the
 shim need the macros: each gets a stand-in that shows the macros, includes the header and hides the macros again.
@@ -13,23 +13,23 @@ from pathlib import Path
 from opbench.emulator.toolchain import INCLUDE
 from opbench.source.standard_names import STANDARD_NAMES
 
-OF_NVRTC = re.compile(r"__STDC\w*|__cplusplus|__cpp_\w+|__LP64__|__EXCEPTIONS")
+NVRTC_MACROS = re.compile(r"__STDC\w*|__cplusplus|__cpp_\w+|__LP64__|__EXCEPTIONS")
 """Predefined macros of the host compiler that NVRTC 13.5 defines, too; they stay visible."""
-OF_LIBCPP = re.compile(r"_LIBCPP_\w+")
+LIBCPP_MACROS = re.compile(r"_LIBCPP_\w+")
 """Macros that configure zig's C++ library; they stay visible, as only its first header reads them."""
-OF_LIMITS = re.compile(
+LIMIT_MACROS = re.compile(
     r"__\w*(?:MAX|MIN|WIDTH|EPSILON|DIG|EXP|DENORM|NORM_MAX|INFINITY|QUIET_NAN|RADIX|CHAR_BIT|TYPE|EVAL_METHOD\w*)__|__U?INT\w+_C"
 )
 """Macros to which FLT_MAX, INT_MAX, INT64_C and similar macros of standard headers expand; they stay visible."""
-OF_LIBRARIES = ["__GLIBC__", "__GLIBC_MINOR__", "__GNU_LIBRARY__", "__GLIBCXX__", "_GLIBCXX_RELEASE"]
-SHOWN = "OPB_MACROS_SHOWN"
+LIBRARY_MACROS = ["__GLIBC__", "__GLIBC_MINOR__", "__GNU_LIBRARY__", "__GLIBCXX__", "_GLIBCXX_RELEASE"]
+SHOWN_MACRO = "OPB_MACROS_SHOWN"
 """A macro that is defined while the host's macros are visible."""
 PREDEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
-OF_SHIM = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(OPB_\w+)", re.MULTILINE)
-INCLUDED = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([\w./+-]+)[>\"]", re.MULTILINE)
-SWITCH = re.compile(r'^#pragma (?:push|pop)_macro\("[^"]*"\)$', re.MULTILINE)
-SYSTEM = Path("/usr/include")
-OF_C = [
+SHIM_MACROS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(OPB_\w+)", re.MULTILINE)
+INCLUDED_HEADER = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([\w./+-]+)[>\"]", re.MULTILINE)
+SWITCH_PRAGMA = re.compile(r'^#pragma (?:push|pop)_macro\("[^"]*"\)$', re.MULTILINE)
+SYSTEM_FOLDER = Path("/usr/include")
+C_HEADERS = [
     "assert.h",
     "ctype.h",
     "errno.h",
@@ -55,7 +55,7 @@ OF_C = [
     "wchar.h",
     "wctype.h",
 ]
-OF_CPP = [
+CPP_HEADERS = [
     "atomic",
     "cassert",
     "ccomplex",
@@ -129,7 +129,7 @@ OF_CPP = [
     "variant",
     "vector",
 ]
-STANDARD = frozenset({*STANDARD_NAMES, *OF_C, *OF_CPP})
+STANDARD_HEADERS = frozenset({*STANDARD_NAMES, *C_HEADERS, *CPP_HEADERS})
 
 
 def hidden_names(predefined: str) -> list[str]:
@@ -138,34 +138,36 @@ def hidden_names(predefined: str) -> list[str]:
         name
         for path in INCLUDE.rglob("*")
         if path.is_file()
-        for name in OF_SHIM.findall(path.read_text(encoding="utf-8"))
+        for name in SHIM_MACROS.findall(path.read_text(encoding="utf-8"))
     }
-    visible_patterns = (OF_NVRTC, OF_LIBCPP, OF_LIMITS)
+    visible_patterns = (NVRTC_MACROS, LIBCPP_MACROS, LIMIT_MACROS)
     host_macros = {
         n for n in PREDEFINED.findall(predefined) if not any(pattern.fullmatch(n) for pattern in visible_patterns)
     }
-    return sorted({*host_macros, *emulator_macros, *OF_LIBRARIES} - {SHOWN})
+    return sorted({*host_macros, *emulator_macros, *LIBRARY_MACROS} - {SHOWN_MACRO})
 
 
 def write_switches(folder: Path, names: Iterable[str]) -> None:
     """Write `hide.hpp`, which undefines the named macros, and `show.hpp`, which restores them."""
     hide = [f'#pragma push_macro("{name}")\n#undef {name}' for name in names]
     show = [f'#pragma pop_macro("{name}")' for name in names]
-    (folder / "hide.hpp").write_text("\n".join([*hide, f"#undef {SHOWN}"]) + "\n")
-    (folder / "show.hpp").write_text("\n".join([*show, f"#define {SHOWN} 1"]) + "\n")
+    (folder / "hide.hpp").write_text("\n".join([*hide, f"#undef {SHOWN_MACRO}"]) + "\n")
+    (folder / "show.hpp").write_text("\n".join([*show, f"#define {SHOWN_MACRO} 1"]) + "\n")
 
 
 def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
     """Write a stand-in for each system or shim header that one of the files includes."""
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
-    for name in sorted({name for text in texts for name in INCLUDED.findall(text)}):
+    for name in sorted({name for text in texts for name in INCLUDED_HEADER.findall(text)}):
         is_relative = ".." not in Path(name).parts and not Path(name).is_absolute()
-        if not is_relative or not (name in STANDARD or (INCLUDE / name).is_file() or (SYSTEM / name).is_file()):
+        if not is_relative or not (
+            name in STANDARD_HEADERS or (INCLUDE / name).is_file() or (SYSTEM_FOLDER / name).is_file()
+        ):
             continue
         stand_in = folder / "headers" / name
         stand_in.parent.mkdir(parents=True, exist_ok=True)
         lines = [
-            f"#ifdef {SHOWN}",
+            f"#ifdef {SHOWN_MACRO}",
             f"#include_next <{name}>",
             "#else",
             f'#include "{folder}/show.hpp"',
@@ -178,4 +180,4 @@ def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
 
 def without_switches(text: str, folder: Path) -> str:
     """Return preprocessed text without the pragmas of `hide.hpp` and `show.hpp`; line numbers do not change."""
-    return SWITCH.sub("", text).replace(str(folder), "")
+    return SWITCH_PRAGMA.sub("", text).replace(str(folder), "")

@@ -24,7 +24,7 @@ from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thre
 from opbench.emulator.tensor_map import native_map
 from opbench.emulator.texture import native_texture
 from opbench.emulator.tracing import Tracing
-from opbench.errors import LaunchError, UsageError, unknown, with_location
+from opbench.errors import LaunchError, UsageError, unknown_name, with_location
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, BufferAddress, Scalar, Struct
 
@@ -100,7 +100,9 @@ class CpuProgram:
         except OSError as problem:
             raise LaunchError(
                 f"{request.source}: the compiled module cannot be loaded: {problem}; delete {path}, then run the "
-                "command again"
+                "command again",
+                kind="module-not-loaded",
+                subject=path,
             ) from None
         self._touch = _address(self._library, TOUCH_SYMBOL)
         self._dynamic = _address(self._library, "opb_dynamic_shared")
@@ -174,7 +176,7 @@ class CpuProgram:
                 tracing.writable(name)
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
-            tracing.unfinished |= native.unfinished
+            tracing.unfinished_blocks |= native.unfinished
             tracing.gather(launch, self._path)
             if not completed:
                 return False
@@ -246,7 +248,7 @@ class CpuProgram:
         """Check a launch and return it bound to its kernel and buffers; raise LaunchError if a GPU would refuse it."""
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
-            raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
+            raise LaunchError(unknown_name("kernel", launch.kernel, self._kernels))
         check_limits(launch, thread_bound(self._request, launch.kernel))
         refuse_static_shared(launch, shared_arrays(self._path), MAX_SHARED_BYTES)
         _check_arguments(launch, kernel)
@@ -504,7 +506,7 @@ def _argument_memory(argument: Argument, launch: KernelLaunch, buffers: Mapping[
 def _buffer(buffers: Mapping[str, CpuArray], name: str, kernel: str) -> CpuArray:
     """Return a buffer by name; raise LaunchError for an unknown name."""
     if name not in buffers:
-        raise LaunchError(unknown("buffer", name, buffers, where=f"kernel {kernel}"))
+        raise LaunchError(unknown_name("buffer", name, buffers, place=f"kernel {kernel}"))
     return buffers[name]
 
 

@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-CHOICE = re.compile(r"\{([^}]*)\}")
+CHOICE_PATTERN = re.compile(r"\{([^}]*)\}")
 PATTERNS = (
     "mov_{b16,b32,b64,u16,u32,u64,s32,s64,f32,pred,b32_packed,b64_packed,b32_unpacked,b64_unpacked}",
     "mov_u32_{laneid,warpid,smid,nsmid,clock,cluster_ctarank,cluster_nctarank}",
@@ -58,7 +58,7 @@ PATTERNS = (
 
 def _names(pattern: str) -> Iterator[str]:
     """Yield each function name that a pattern describes."""
-    parts = CHOICE.split(pattern)  # text, choice, text, ...
+    parts = CHOICE_PATTERN.split(pattern)  # text, choice, text, ...
     for choices in itertools.product(*(part.split(",") if index % 2 else [part] for index, part in enumerate(parts))):
         yield "".join(choices)
 

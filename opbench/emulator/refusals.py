@@ -1,4 +1,4 @@
-"""Check limits that nvcc or the CUDA driver enforces, and properties of the source that affect a run."""
+"""Check limits that nvcc or the CUDA driver enforces, and find properties of the source that affect a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from opbench.source.names import plain_kernel
 from opbench.source.sources import include_closure, without_comments
 
 STATIC_SHARED_BYTES = 48 << 10
-BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)")
-CONSTANT = r"(?:#\s*define\s+{0}\s+|\b(?:constexpr|const)\s+(?:static\s+)?\w+\s+{0}\s*=\s*)([^;\n]+)"
-SPIN = re.compile(
+LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)")
+NAMED_CONSTANT = r"(?:#\s*define\s+{0}\s+|\b(?:constexpr|const)\s+(?:static\s+)?\w+\s+{0}\s*=\s*)([^;\n]+)"
+SPIN_WAIT = re.compile(
     r"volatile\b(?<!\wvolatile)(?<!asm volatile)(?<!__asm__ volatile)|atomic(?<!\watomic)(?:CAS|Exch|Add|Or)\w*\s*\("
     r"|__nanosleep|atomic_ref|ld\.(?:volatile|acquire|relaxed)"
 )
@@ -46,7 +46,7 @@ def waits_in_loops(request: BuildRequest) -> bool:
 @functools.lru_cache(64)
 def _contains_spin_wait(code: str) -> bool:
     """Return whether code contains an operation with which a thread can wait in a loop."""
-    return bool(SPIN.search(code))
+    return bool(SPIN_WAIT.search(code))
 
 
 def is_interpreted(request: BuildRequest) -> bool:
@@ -57,7 +57,7 @@ def is_interpreted(request: BuildRequest) -> bool:
 def thread_bound(request: BuildRequest, kernel: str) -> int | None:
     """Return the thread limit of the kernel's __launch_bounds__; None without one or if it is not a constant number."""
     text = _code(request)
-    for match in BOUNDS.finditer(text):
+    for match in LAUNCH_BOUNDS.finditer(text):
         declaration = re.match(r"[^;{}()]*?(\w+)\s*\(", text[match.end() :])
         if declaration and declaration[1] == plain_kernel(kernel):
             max_threads_text = re.split(r",(?![^()]*\))", match[1])[0]
@@ -68,7 +68,7 @@ def thread_bound(request: BuildRequest, kernel: str) -> int | None:
 def _constant_value(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:
     """Return the value of an arithmetic expression of integers and named constants; None for anything else."""
     for name in set(re.findall(r"\b[A-Za-z_]\w*", expression)):
-        constant = re.search(CONSTANT.format(name), text)
+        constant = re.search(NAMED_CONSTANT.format(name), text)
         value = macros.get(name) or (constant[1] if constant else None)
         value_number = _constant_value(value, macros, text, depth - 1) if value and depth else None
         if value_number is None:

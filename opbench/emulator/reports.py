@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opbench.backend import rules
 from opbench.backend.excerpt import is_update, source_line
-from opbench.backend.findings import RelatedLocation, place_text, triple
+from opbench.backend.findings import RelatedLocation, place_text, triple_text
 from opbench.backend.rules import Rule
 from opbench.emulator.abi import (
     BETWEEN_BLOCKS,
@@ -95,7 +95,7 @@ class Event:
     @property
     def other_thread_text(self) -> str:
         """Return the thread of the other access, such as "thread (1,0,0)"."""
-        return f"thread {triple(dim3(self.report.other_thread))}"
+        return f"thread {triple_text(dim3(self.report.other_thread))}"
 
     @property
     def other_line_text(self) -> str:
@@ -148,54 +148,54 @@ def position_text(source_position: SourcePosition) -> str:
     return place_text(source_position.file, source_position.line, source_position.called_from)
 
 
-def _text(event: Event) -> FindingTexts:
+def _runtime_texts(event: Event) -> FindingTexts:
     """Return the texts that the runtime wrote: the first line is the message, each further line a detail."""
     message, *details = event.text.split("\n")
     return FindingTexts(message, tuple(details))
 
 
-def _fault(event: Event) -> FindingTexts:
+def _fault_texts(event: Event) -> FindingTexts:
     """Write the texts on an access that the system refused."""
     target = event.target
     where = target.phrase() if target.name else f"address {event.report.address:#x}, which belongs to no buffer"
     return FindingTexts(f"access to {where}")
 
 
-def _stack_overflow(event: Event) -> FindingTexts:
+def _stack_overflow_texts(event: Event) -> FindingTexts:
     """Write the texts on a thread that needs too much local memory."""
     return FindingTexts(
         "local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has"
     )
 
 
-def _shared_overrun(event: Event) -> FindingTexts:
+def _shared_overrun_texts(event: Event) -> FindingTexts:
     """Write the texts on a write beyond the dynamic shared array."""
     return FindingTexts(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
 
 
-def _divergent_barrier(event: Event) -> FindingTexts:
+def _divergent_barrier_texts(event: Event) -> FindingTexts:
     """Write the texts on threads of a warp at different barriers."""
     report = event.report
     return FindingTexts(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
 
 
-def _warp_mask(event: Event) -> FindingTexts:
+def _warp_mask_texts(event: Event) -> FindingTexts:
     """Write the texts on a warp operation whose mask does not match its lanes."""
-    report, text = event.report, _text(event)
+    report, text = event.report, _runtime_texts(event)
     lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
     return replace(text, message=text.message + lines)
 
 
-def _outside_mask(event: Event) -> FindingTexts:
+def _outside_mask_texts(event: Event) -> FindingTexts:
     """Write the texts on a shuffle from a lane that does not execute it."""
     return replace(
-        _text(event),
+        _runtime_texts(event),
         remedy="Read from lanes that execute the shuffle: launch blocks of a multiple of 32 threads, or use a smaller "
         "width or offset, and a mask that names the lanes.",
     )
 
 
-def _arithmetic(event: Event) -> FindingTexts:
+def _arithmetic_texts(event: Event) -> FindingTexts:
     """Write the texts on an integer division by zero."""
     return FindingTexts(
         "integer division by zero",
@@ -204,7 +204,7 @@ def _arithmetic(event: Event) -> FindingTexts:
     )
 
 
-def _bounds(event: Event) -> FindingTexts:
+def _bounds_texts(event: Event) -> FindingTexts:
     """Write the texts on an access outside of its buffer or array."""
     target = event.target
     if target.bytes or not target.name:
@@ -216,7 +216,7 @@ def _bounds(event: Event) -> FindingTexts:
     )
 
 
-def _uninitialised(memory: str) -> Callable[[Event], FindingTexts]:
+def _uninitialised_texts(memory: str) -> Callable[[Event], FindingTexts]:
     """Return a function that writes the texts on a read of uninitialised memory."""
 
     def write_texts(event: Event) -> FindingTexts:
@@ -225,32 +225,32 @@ def _uninitialised(memory: str) -> Callable[[Event], FindingTexts]:
     return write_texts
 
 
-def _misaligned(event: Event) -> FindingTexts:
+def _misaligned_texts(event: Event) -> FindingTexts:
     """Return the texts of an access whose address is not a multiple of its width."""
     return FindingTexts(f"{event.access}, which is not a multiple of {event.report.bytes}")
 
 
-def _constant_store(event: Event) -> FindingTexts:
+def _constant_store_texts(event: Event) -> FindingTexts:
     """Write the texts on a store to a `__constant__` variable."""
     return FindingTexts(f"{event.access}, which is __constant__: no kernel may write it")
 
 
-def _overflow(event: Event) -> FindingTexts:
+def _overflow_texts(event: Event) -> FindingTexts:
     """Write the texts on an integer result that is too large for its type."""
     return FindingTexts(f"{event.text} exceeds the range of the type")
 
 
-def _index(event: Event) -> FindingTexts:
+def _index_texts(event: Event) -> FindingTexts:
     """Write the texts on an index outside of an array."""
     return FindingTexts(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
 
 
-def _thread_race(event: Event) -> FindingTexts:
+def _thread_race_texts(event: Event) -> FindingTexts:
     """Write the texts on a race between two threads of a block."""
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
     related = event.related_location(f"{event.other_verb} by {event.other_thread_text}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
-        return _lost_update(event, f"{event.other_thread_text} updates it, too", related)
+        return _lost_update_texts(event, f"{event.other_thread_text} updates it, too", related)
     details = [f"No {barrier} orders it with the {event.other_verb} by {event.other_thread_text}."]
     if event.same_warp and event.report.instructions & BOTH_VOLATILE:
         details.append(
@@ -264,12 +264,12 @@ def _thread_race(event: Event) -> FindingTexts:
     )
 
 
-def _block_race(event: Event) -> FindingTexts:
+def _block_race_texts(event: Event) -> FindingTexts:
     """Write the texts on a race between two blocks."""
-    block = f"block {triple(dim3(event.report.other_block))}"
+    block = f"block {triple_text(dim3(event.report.other_block))}"
     related = event.related_location(f"{event.other_verb} by {block}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
-        return _lost_update(event, f"{block} updates it, too", related)
+        return _lost_update_texts(event, f"{block} updates it, too", related)
     details = [f"Nothing orders it with the {event.other_verb} by {block}."]
     if reason := _synchronisation_fault(event, block):
         details.append(reason)
@@ -316,9 +316,9 @@ def _synchronisation_fault(event: Event, other: str) -> str:
     return ""
 
 
-def _plain_read(event: Event) -> FindingTexts:
+def _plain_read_texts(event: Event) -> FindingTexts:
     """Write the texts on a plain read that races with an atomic update."""
-    block = f"block {triple(dim3(event.report.other_block))}"
+    block = f"block {triple_text(dim3(event.report.other_block))}"
     related = event.related_location(f"{event.other_verb} by {block}")
     message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_line_text}"
     return FindingTexts(message, (f"{block.capitalize()} may update it at the same time.",), related)
@@ -334,7 +334,7 @@ def _is_update(event: Event) -> bool:
     return is_update(source_line(place.file, place.line), place.column, other.column)
 
 
-def _lost_update(event: Event, other_party: str, related: tuple[RelatedLocation, ...]) -> FindingTexts:
+def _lost_update_texts(event: Event, other_party: str, related: tuple[RelatedLocation, ...]) -> FindingTexts:
     """Write the texts on two threads that update a location without an atomic operation."""
     return FindingTexts(
         f"several threads update {event.size} at {event.target.phrase()} without an atomic operation",
@@ -344,10 +344,10 @@ def _lost_update(event: Event, other_party: str, related: tuple[RelatedLocation,
     )
 
 
-def _same_value(event: Event) -> FindingTexts:
+def _same_value_texts(event: Event) -> FindingTexts:
     """Write the texts on several threads that store the same value."""
     between_blocks = event.report.instructions & BETWEEN_BLOCKS
-    other_party = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
+    other_party = f"block {triple_text(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
     related = event.related_location(f"{event.other_verb} by {other_party}")
     if event.other_verb == "read":
         message = (
@@ -357,13 +357,13 @@ def _same_value(event: Event) -> FindingTexts:
     return FindingTexts(f"{event.access}: {other_party} stores the same value at {event.other_line_text}", (), related)
 
 
-def _missing_wait(event: Event) -> FindingTexts:
+def _missing_wait_texts(event: Event) -> FindingTexts:
     """Write the texts on an access before griddepcontrol.wait."""
     related = event.related_location(f"{event.other_verb} by an earlier launch")
     return FindingTexts(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), related)
 
 
-def _unfinished_copy(event: Event) -> FindingTexts:
+def _unfinished_copy_texts(event: Event) -> FindingTexts:
     """Write the texts on a read of memory that a cp.async may still be filling."""
     message = f"{event.access}, which the cp.async at {event.other_line_text} may still be filling"
     detail = (
@@ -376,26 +376,26 @@ def _for_shared_memory(write_texts: Callable[[Event], FindingTexts]) -> Callable
     """Return a function that uses `write_texts` for shared memory, and the runtime's own text for other memory."""
 
     def text(event: Event) -> FindingTexts:
-        return write_texts(event) if event.report.text == IN_SHARED else _text(event)
+        return write_texts(event) if event.report.text == IN_SHARED else _runtime_texts(event)
 
     return text
 
 
-def _unfinished_bulk(event: Event) -> FindingTexts:
+def _unfinished_bulk_texts(event: Event) -> FindingTexts:
     """Write the texts on a read of memory that a bulk copy may still be filling."""
     message = f"{event.access}, which the copy at {event.other_line_text} may still be filling"
     detail = "This thread has not waited for the copy's mbarrier."
     return FindingTexts(message, (detail,), event.related_location(f"copy started by {event.other_thread_text}"))
 
 
-def _early_overwrite(event: Event) -> FindingTexts:
+def _early_overwrite_texts(event: Event) -> FindingTexts:
     """Write the texts on a write to memory that another thread may still be reading."""
     message = f"{event.access}, which {event.other_thread_text} may still be reading at {event.other_line_text}"
     detail = "No barrier or wait orders this access after the end of that read."
     return FindingTexts(message, (detail,), event.related_location(f"read by {event.other_thread_text}"))
 
 
-def _missing_fence(event: Event) -> FindingTexts:
+def _missing_fence_texts(event: Event) -> FindingTexts:
     """Write the texts on an asynchronous read without a proxy fence after ordinary stores."""
     message = f"{event.access}: no fence.proxy.async since the write at {event.other_line_text}"
     return FindingTexts(message, (), event.related_location(f"written by {event.other_thread_text}"))
@@ -406,47 +406,47 @@ class ReportRule:
     """How to convert a kind of report to a finding: its rule, and the function that writes its texts."""
 
     rule: Rule
-    write_texts: Callable[[Event], FindingTexts] = _text
+    write_texts: Callable[[Event], FindingTexts] = _runtime_texts
     hint: bool = False
     """Whether the finding is a hint: the behaviour is undefined but harmless if nothing uses the value."""
 
 
 RULES_BY_KIND = {
-    ReportKind.FAULT: ReportRule(rules.OUT_OF_BOUNDS, _fault),
-    ReportKind.STACK_OVERFLOW: ReportRule(rules.STACK_OVERFLOW, _stack_overflow),
-    ReportKind.SHARED_OVERRUN: ReportRule(rules.OUT_OF_BOUNDS, _shared_overrun),
-    ReportKind.DIVERGENT_BARRIER: ReportRule(rules.DIVERGENT_BARRIER, _divergent_barrier),
-    ReportKind.WARP_MASK: ReportRule(rules.WARP_MASK, _warp_mask),
+    ReportKind.FAULT: ReportRule(rules.OUT_OF_BOUNDS, _fault_texts),
+    ReportKind.STACK_OVERFLOW: ReportRule(rules.STACK_OVERFLOW, _stack_overflow_texts),
+    ReportKind.SHARED_OVERRUN: ReportRule(rules.OUT_OF_BOUNDS, _shared_overrun_texts),
+    ReportKind.DIVERGENT_BARRIER: ReportRule(rules.DIVERGENT_BARRIER, _divergent_barrier_texts),
+    ReportKind.WARP_MASK: ReportRule(rules.WARP_MASK, _warp_mask_texts),
     ReportKind.DEADLOCK: ReportRule(rules.DEADLOCK),
     ReportKind.TRAP: ReportRule(rules.TRAP),
-    ReportKind.ARITHMETIC: ReportRule(rules.TRAP, _arithmetic),
-    ReportKind.GLOBAL_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds),
-    ReportKind.SHARED_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds),
-    ReportKind.UNINITIALISED_SHARED: ReportRule(rules.UNINITIALISED_SHARED, _uninitialised("shared")),
-    ReportKind.UNINITIALISED_GLOBAL: ReportRule(rules.UNINITIALISED_GLOBAL, _uninitialised("global")),
-    ReportKind.SHARED_RACE: ReportRule(rules.SHARED_RACE, _thread_race),
-    ReportKind.GLOBAL_RACE: ReportRule(rules.BLOCK_RACE, _block_race),
-    ReportKind.MISALIGNED: ReportRule(rules.MISALIGNED, _misaligned),
-    ReportKind.UNFINISHED_COPY: ReportRule(rules.UNFINISHED_COPY, _unfinished_copy),
+    ReportKind.ARITHMETIC: ReportRule(rules.TRAP, _arithmetic_texts),
+    ReportKind.GLOBAL_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds_texts),
+    ReportKind.SHARED_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds_texts),
+    ReportKind.UNINITIALISED_SHARED: ReportRule(rules.UNINITIALISED_SHARED, _uninitialised_texts("shared")),
+    ReportKind.UNINITIALISED_GLOBAL: ReportRule(rules.UNINITIALISED_GLOBAL, _uninitialised_texts("global")),
+    ReportKind.SHARED_RACE: ReportRule(rules.SHARED_RACE, _thread_race_texts),
+    ReportKind.GLOBAL_RACE: ReportRule(rules.BLOCK_RACE, _block_race_texts),
+    ReportKind.MISALIGNED: ReportRule(rules.MISALIGNED, _misaligned_texts),
+    ReportKind.UNFINISHED_COPY: ReportRule(rules.UNFINISHED_COPY, _unfinished_copy_texts),
     ReportKind.STUCK: ReportRule(rules.DEADLOCK),
-    ReportKind.UNFINISHED_BULK: ReportRule(rules.UNFINISHED_COPY, _for_shared_memory(_unfinished_bulk)),
+    ReportKind.UNFINISHED_BULK: ReportRule(rules.UNFINISHED_COPY, _for_shared_memory(_unfinished_bulk_texts)),
     ReportKind.UNFINISHED_PRODUCT: ReportRule(rules.UNFINISHED_PRODUCT),
-    ReportKind.EARLY_OVERWRITE: ReportRule(rules.EARLY_OVERWRITE, _for_shared_memory(_early_overwrite)),
-    ReportKind.MISSING_FENCE: ReportRule(rules.MISSING_FENCE, _for_shared_memory(_missing_fence)),
+    ReportKind.EARLY_OVERWRITE: ReportRule(rules.EARLY_OVERWRITE, _for_shared_memory(_early_overwrite_texts)),
+    ReportKind.MISSING_FENCE: ReportRule(rules.MISSING_FENCE, _for_shared_memory(_missing_fence_texts)),
     ReportKind.MBARRIER: ReportRule(rules.MBARRIER),
     ReportKind.CLUSTER_EXIT: ReportRule(rules.CLUSTER_EXIT),
     ReportKind.ILLEGAL_INSTRUCTION: ReportRule(rules.ILLEGAL_INSTRUCTION),
     ReportKind.BEYOND_SHARED: ReportRule(rules.OUT_OF_BOUNDS),
     ReportKind.DIFFERENT_PRODUCTS: ReportRule(rules.DIFFERENT_PRODUCTS),
     ReportKind.TOUCHED_SUMS: ReportRule(rules.UNFINISHED_PRODUCT),
-    ReportKind.MISSING_WAIT: ReportRule(rules.MISSING_WAIT, _missing_wait),
-    ReportKind.THREAD_RACE: ReportRule(rules.GLOBAL_RACE, _thread_race),
-    ReportKind.OUTSIDE_MASK: ReportRule(rules.WARP_MASK, _outside_mask, hint=True),
-    ReportKind.INDEX: ReportRule(rules.OUT_OF_BOUNDS, _index),
-    ReportKind.OVERFLOW: ReportRule(rules.INDEX_OVERFLOW, _overflow),
+    ReportKind.MISSING_WAIT: ReportRule(rules.MISSING_WAIT, _missing_wait_texts),
+    ReportKind.THREAD_RACE: ReportRule(rules.GLOBAL_RACE, _thread_race_texts),
+    ReportKind.OUTSIDE_MASK: ReportRule(rules.WARP_MASK, _outside_mask_texts, hint=True),
+    ReportKind.INDEX: ReportRule(rules.OUT_OF_BOUNDS, _index_texts),
+    ReportKind.OVERFLOW: ReportRule(rules.INDEX_OVERFLOW, _overflow_texts),
     ReportKind.LOCAL: ReportRule(rules.OUT_OF_BOUNDS),
-    ReportKind.SAME_VALUE: ReportRule(rules.SAME_VALUE, _same_value, hint=True),
+    ReportKind.SAME_VALUE: ReportRule(rules.SAME_VALUE, _same_value_texts, hint=True),
     ReportKind.PARTIAL_WARP: ReportRule(rules.PARTIAL_WARP),
-    ReportKind.CONSTANT_STORE: ReportRule(rules.CONSTANT_STORE, _constant_store),
-    ReportKind.PLAIN_READ: ReportRule(rules.UNORDERED_READ, _plain_read, hint=True),
+    ReportKind.CONSTANT_STORE: ReportRule(rules.CONSTANT_STORE, _constant_store_texts),
+    ReportKind.PLAIN_READ: ReportRule(rules.UNORDERED_READ, _plain_read_texts, hint=True),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from opbench.emulator.abi import TEXTURE_MAGIC, NativeTexture
-from opbench.kernels.texture import ALLOWED_MODES, TYPES, Texture
+from opbench.kernels.texture import ALLOWED_MODES, TEXEL_TYPE_BYTES, Texture
 
 
 class TextureArgument(ctypes.c_uint64):
@@ -17,7 +17,9 @@ class TextureArgument(ctypes.c_uint64):
 def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgument:
     """Return the texture argument of a launch for a buffer's memory; raise LaunchError for an invalid texture."""
     texture.check(nbytes)
-    native = NativeTexture(TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
+    native = NativeTexture(
+        TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TEXEL_TYPE_BYTES).index(texture.type)
+    )
     native.channels = texture.channels
     for name, values in ALLOWED_MODES.items():
         setattr(native, name, values.index(getattr(texture, name)))

@@ -47,7 +47,7 @@ RUNTIME_FLAGS = (
     "-foptimize-sibling-calls",
 )
 """GCC's flags for the runtime: as fast as with -O2, but compiled in half the time."""
-LINES = ("-g1",)
+LINE_TABLE_FLAGS = ("-g1",)
 """Debug information with line tables and inlined calls only."""
 KEEP_ROW_LOOPS = ("-fno-aggressive-loop-optimizations",)
 """GCC's flag for a loop over all rows of an array through its first row, as in tile[0][i]. Without it, GCC assumes that
@@ -60,7 +60,9 @@ NO_TAIL_CALLS = ("-fno-optimize-sibling-calls",)
 the kernel. Other kernels keep tail calls, because every return after a switch of stacks is mispredicted."""
 UNSEEN_COPIES = {"gcc": ("memcpy", "memmove", "memset", "memcmp"), "clang": ("memcmp",), "zig": ("memcmp",)}
 """Functions of libc that the compiler does not instrument; include/opbench_cpu/copies.hpp replaces them."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES, *KEEP_ROW_LOOPS, *KEEP_MASKS), clang=("-O2", *LINES))
+FAST = CompileMode(
+    "fast", gcc=("-O2", *LINE_TABLE_FLAGS, *KEEP_ROW_LOOPS, *KEEP_MASKS), clang=("-O2", *LINE_TABLE_FLAGS)
+)
 # Each flag prevents an observed problem: vectors split into scalars or merged into wider ones, loops turned into
 # memcpy, or the end of a path placed before its beginning, which breaks the replay's order of code positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
@@ -69,7 +71,7 @@ TRACED = CompileMode(
     traced=True,
     gcc=(
         "-O2",
-        *LINES,
+        *LINE_TABLE_FLAGS,
         *KEEP_ROW_LOOPS,
         *KEEP_MASKS,
         "-DOPB_TRACE",
@@ -107,7 +109,7 @@ TRACED = CompileMode(
     ),
     clang=(
         "-O1",
-        *LINES,
+        *LINE_TABLE_FLAGS,
         "-DOPB_TRACE",
         "-fdata-sections",
         "-fsanitize=thread",
@@ -142,11 +144,11 @@ TRACED = CompileMode(
     ),
 )
 
-OVERFLOW = "-fsanitize=signed-integer-overflow"
-HUGE = replace(TRACED, name="huge", gcc=(*TRACED.gcc, OVERFLOW), clang=(*TRACED.clang, OVERFLOW))
+OVERFLOW_FLAG = "-fsanitize=signed-integer-overflow"
+HUGE = replace(TRACED, name="huge", gcc=(*TRACED.gcc, OVERFLOW_FLAG), clang=(*TRACED.clang, OVERFLOW_FLAG))
 """The mode for problems too large for 32-bit indices: the runtime reports each signed integer overflow."""
 
-COMMON = (
+COMMON_FLAGS = (
     "-std=c++17",
     "-fPIC",
     "-pthread",
@@ -161,7 +163,7 @@ COMMON = (
     "-fstack-clash-protection",
 )
 # Without -fno-gnu-unique two modules with the same template kernel share one `__shared__` array.
-GCC_ONLY = (
+GCC_FLAGS = (
     "-fno-gnu-unique",
     "-fno-extern-tls-init",
     # Some distributions' g++ replaces copies by checking functions of libc, which are not instrumented.
@@ -176,10 +178,10 @@ GCC_ONLY = (
     "-Wuninitialized",
     "-Wmaybe-uninitialized",
 )
-CLANG_ONLY = ("-fno-color-diagnostics", "-ferror-limit=5", "-w")
-PATTERN = "-ftrivial-auto-var-init=pattern"
+CLANG_FLAGS = ("-fno-color-diagnostics", "-ferror-limit=5", "-w")
+PATTERN_FLAG = "-ftrivial-auto-var-init=pattern"
 """Fills uninitialised local variables with a pattern, a large number, so that reading one shows (GCC 12, clang)."""
-PATTERN_GCC = 12
+FIRST_GCC_WITH_PATTERN = 12
 
 X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2": "-mbmi2"}
 
@@ -195,11 +197,18 @@ class Toolchain:
     def flags(self, build: CompileMode) -> tuple[str, ...]:
         """Return all code generation flags of a build."""
         if self.family == "gcc":
-            pattern = () if self._major < PATTERN_GCC else (PATTERN,)
-            return (*COMMON, *GCC_ONLY, *machine_flags(self.family), *pattern, *build.gcc)
-        pattern = () if build.traced else (PATTERN,)
+            pattern = () if self._major < FIRST_GCC_WITH_PATTERN else (PATTERN_FLAG,)
+            return (*COMMON_FLAGS, *GCC_FLAGS, *machine_flags(self.family), *pattern, *build.gcc)
+        pattern = () if build.traced else (PATTERN_FLAG,)
         # zig enables its own undefined-behaviour checks by default.
-        return (*COMMON, "-fno-sanitize=undefined", *CLANG_ONLY, *machine_flags(self.family), *pattern, *build.clang)
+        return (
+            *COMMON_FLAGS,
+            "-fno-sanitize=undefined",
+            *CLANG_FLAGS,
+            *machine_flags(self.family),
+            *pattern,
+            *build.clang,
+        )
 
     @property
     def _major(self) -> int:
@@ -254,7 +263,10 @@ def find_toolchain() -> Toolchain:
         toolchain = _probe(tuple(shlex.split(requested_command)))
         if toolchain is None:
             raise EnvironmentFault(
-                f"OPBENCH_CXX='{requested_command}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}"
+                f"OPBENCH_CXX='{requested_command}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}",
+                kind="no-compiler",
+                subject="OPBENCH_CXX",
+                value=requested_command,
             )
         return toolchain
     for command in _candidates():
@@ -262,7 +274,8 @@ def find_toolchain() -> Toolchain:
         if toolchain is not None:
             return toolchain
     raise EnvironmentFault(
-        f"no C++ compiler was found (searched: g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}"
+        f"no C++ compiler was found (searched: g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}",
+        kind="no-compiler",
     )
 
 

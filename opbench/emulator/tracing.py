@@ -60,7 +60,7 @@ class Tracing:
         self._limits = options.limits if options.count else None
         self._static_shared = 0
         self.accesses = 0
-        self.unfinished = 0
+        self.unfinished_blocks = 0
         native = (NativeBuffer * max(1, len(memory)))(*(_native_buffer(buffer) for buffer in memory.values()))
         _declare_functions(self._library)
         self.address: int | None = self._library.opb_trace_open(

@@ -1,8 +1,8 @@
 """Rules for the text and the object file of an untrusted kernel: only device code, nothing that runs on the host.
 
-A compiled kernel is part of a process, so C++ for the host could do what the process may do. The rules refuse
-what CUDA device code has no use for. The cage holds without them; they protect the findings, which the same
-process reports.
+A compiled kernel is part of a process, so C++ for the host could do what the process may do. The rules reject
+everything that CUDA device code does not need. The cage does not depend on them: they protect the findings, which
+the kernel's process itself reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER_SUFFIXES = (".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cu")
 
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*(?:#|%:)\s*(\w*)(.*)")
-"""A line that may be a directive, even if it is part of a comment or a string: no reader of these can be misled."""
+"""A line that may be a directive, even within a comment or a string, because compilers may disagree on those."""
 DIRECTIVES = frozenset(
     ("", "if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef", "include", "error", "warning", "pragma")
 )
@@ -56,7 +56,7 @@ ATTRIBUTES = frozenset((
     "clang", "using",
 ))
 # fmt: on
-"""Attributes that do not change what a function is called, where it lies, when it runs or how it is traced."""
+"""Attributes that change neither the name, the section, the time of execution nor the tracing of a function."""
 ASM = re.compile(r"(?<![\w$])(?:asm|__asm__|__asm)\b")
 EMPTY_ASM = re.compile(r'(?:asm|__asm__|__asm)\s*(?:volatile|__volatile__)?\s*\(\s*""\s*(?::\s*)*(?:"memory"\s*)?\)')
 PRAGMA_LINE = re.compile(r"^[ \t]*#[ \t]*pragma\b(.*)$", re.MULTILINE)
@@ -116,7 +116,10 @@ def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
         if is_outside or (resolved.suffix not in HEADER_SUFFIXES):
             raise CompileError(
                 f"{source.path.name} is included, but an untrusted kernel may include only headers "
-                f"({' '.join(HEADER_SUFFIXES)}) in the kernel's folder or below it; move the file there"
+                f"({' '.join(HEADER_SUFFIXES)}) in the kernel's folder or below it; move the file there",
+                kind="not-a-header",
+                subject=source.path,
+                allowed=tuple(HEADER_SUFFIXES),
             )
         for line, text in _logical_lines(source.text):
             if directive := _forbidden_part(text):
@@ -277,7 +280,7 @@ def _closing(text: str, position: int) -> int:
 
 
 def _without_arguments(text: str) -> str:
-    """Return the names of attributes without their arguments: `(aligned(16), packed)` → `(aligned, packed)`."""
+    """Return a list of attributes without their arguments: `(aligned(16), packed)` → `(aligned, packed)`."""
     inner = text[1:-1] if text.startswith("(") else text
     while (shorter := re.sub(r"\([^()]*\)", "", inner)) != inner:
         inner = shorter

@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from opbench import units
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.values import Node, Value, seen_flat, splits_axes
 from opbench.kernels.arrays import compute_on_gpu
 from opbench.kernels.operator import LONG_FLOPS, Operator
@@ -200,7 +200,7 @@ class Graph:
     def _require_value(self, owner: str, name: str) -> Value:
         """Return a value by name; raise UsageError that names the owner for an unknown name."""
         if name not in self.values:
-            raise UsageError(unknown("value", name, self.values, where=owner))
+            raise UsageError(unknown_name("value", name, self.values, place=owner))
         return self.values[name]
 
     def _check_ends(self) -> None:
@@ -284,7 +284,7 @@ class Graph:
         value_by_tensor = {**node.inputs, **node.outputs}
         tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
         if extra_tensors := sorted(value_by_tensor.keys() - {tensor.name for tensor in tensors}):
-            raise UsageError(unknown("tensor", extra_tensors[0], [t.name for t in tensors], where=node.name))
+            raise UsageError(unknown_name("tensor", extra_tensors[0], [t.name for t in tensors], place=node.name))
         layouts = node.layouts
         images: list[Value] = []
         for tensor in tensors:
@@ -438,14 +438,14 @@ class Graph:
         """Return a node by name; raise UsageError for an unknown name."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
-            raise UsageError(unknown("node", name, nodes, where=self.name))
+            raise UsageError(unknown_name("node", name, nodes, place=self.name))
         return nodes[name]
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
         """Return the same network with other weights; all are required, with the right shapes."""
         for name in weights:
             if name not in self.weights:
-                raise UsageError(unknown("weight", name, self.weights, where=self.name))
+                raise UsageError(unknown_name("weight", name, self.weights, place=self.name))
         missing = [name for name in self.weights if name not in weights]
         if missing:
             raise UsageError(
@@ -469,7 +469,7 @@ class Graph:
                 )
         for name, array in inputs.items():
             if name not in self.inputs:
-                raise UsageError(unknown("input", name, self.inputs, where=self.name))
+                raise UsageError(unknown_name("input", name, self.inputs, place=self.name))
             if array.shape != self.values[name].shape:
                 required_shape = self.values[name].shape
                 raise UsageError(

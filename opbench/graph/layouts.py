@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.passes import rebuild_graph, with_modes
 from opbench.graph.values import CONVERSION, LAYOUTS, Node, Value
@@ -202,7 +202,7 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     for name, layout in layouts.items():
         node = graph.node(name)
         if layout not in LAYOUTS:
-            raise UsageError(unknown("layout", layout, LAYOUTS, where=name))
+            raise UsageError(unknown_name("layout", layout, LAYOUTS, place=name))
         if layout not in allowed_layouts(graph, node):
             raise UsageError(
                 f"{name}: {node.operator} does not support the layout {layout}; use nchw for this node",

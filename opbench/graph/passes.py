@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value
 from opbench.kernels.folders import Catalog
@@ -235,7 +235,7 @@ def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Gr
     chosen_names, changes = list(names), []
     for name in chosen_names:
         if name not in PASSES:
-            raise UsageError(unknown("pass", name, PASSES))
+            raise UsageError(unknown_name("pass", name, PASSES))
     for name, rewrite in PASSES.items():
         if name in chosen_names:
             graph, sentences = rewrite(graph)

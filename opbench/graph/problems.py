@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, with_layouts
 from opbench.graph.passes import apply_passes, to_dtype
@@ -36,9 +36,9 @@ def network_problems(
     """
     require_sizes(name, sizes)
     if precision not in ALLOWED_PRECISIONS:
-        raise UsageError(unknown("precision", precision, ALLOWED_PRECISIONS))
+        raise UsageError(unknown_name("precision", precision, ALLOWED_PRECISIONS))
     if layout not in (*LAYOUTS, "both"):
-        raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
+        raise UsageError(unknown_name("layout", layout, (*LAYOUTS, "both")))
     layouts = LAYOUTS if layout == "both" else (layout,)
     network = _without_weight_content(name, tuple(sorted(sizes.items())), training)
     if training:
@@ -66,11 +66,11 @@ def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -
 def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
     """Raise UsageError for an unknown network or size, or for a size that is not a positive integer."""
     if name not in NETWORKS:
-        raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
+        raise UsageError(unknown_name("network", name, NETWORKS, "opbench net list"))
     size_parameters = inspect.signature(NETWORKS[name]).parameters
     for key, value in sizes.items():
         if key not in size_parameters:
-            raise UsageError(unknown("size", key, size_parameters, where=name))
+            raise UsageError(unknown_name("size", key, size_parameters, place=name))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UsageError(
                 f"{name}: {key} = {value!r} is not allowed; write a whole number >= 1",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.training_passes import RECOMPUTE, TRAINING_PASSES
 from opbench.graph.values import LAYOUTS
 from opbench.options import option
@@ -30,19 +30,23 @@ STORAGE_DTYPES = ("f32", "bf16")
 class OptimiserOptions:
     """The user's options for the parameter update."""
 
-    accumulate: int = option(1, "Number of micro-batches of --batch pictures before each update.", metavar="K", least=1)
+    accumulate: int = option(
+        1, "Number of micro-batches of --batch pictures before each update.", metavar="K", minimum=1
+    )
     optimizer: str = option("adam", "Optimizer: adam, adamw or sgd.", metavar="NAME")
     learning_rate: float = option(1e-3, "Learning rate.", "--lr")
     warmup_steps: int = option(
-        0, "Number of steps over which the learning rate rises linearly.", "--warmup", metavar="STEPS", least=0
+        0, "Number of steps over which the learning rate rises linearly.", "--warmup", metavar="STEPS", minimum=0
     )
     momentum: float = option(0.9, "Momentum of sgd.")
-    decay: float = option(0.0, "Weight decay.", least=0)
-    clip: float = option(0.0, "Scale the gradients down if their global norm exceeds this.", metavar="NORM", above=0)
+    decay: float = option(0.0, "Weight decay.", minimum=0)
+    clip: float = option(
+        0.0, "Scale the gradients down if their global norm exceeds this.", metavar="NORM", greater_than=0
+    )
     without: tuple[str, ...] = option(
         (), "Disable a pass over the training graph, such as fuse_relu_backward.", "--disable", metavar="PASS"
     )
-    seed: int = option(0, "Seed for the order of the data and for dropout.", least=0)
+    seed: int = option(0, "Seed for the order of the data and for dropout.", minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,7 @@ class Recipe(OptimiserOptions):
             ("dtype", self.dtype, STORAGE_DTYPES),
         ):
             if value not in allowed_names:
-                raise UsageError(unknown(flag.removeprefix("--"), value, allowed_names, where=flag))
+                raise UsageError(unknown_name(flag.removeprefix("--"), value, allowed_names, place=flag))
         if self.steps < 1:
             raise UsageError(
                 f"--steps {self.steps} is not allowed; give at least 1",
@@ -108,7 +112,7 @@ class Recipe(OptimiserOptions):
             )
         for name in self.without:
             if name not in (*TRAINING_PASSES, RECOMPUTE):
-                raise UsageError(unknown("pass", name, (*TRAINING_PASSES, RECOMPUTE), where="--disable"))
+                raise UsageError(unknown_name("pass", name, (*TRAINING_PASSES, RECOMPUTE), place="--disable"))
 
     @property
     def micro(self) -> int:

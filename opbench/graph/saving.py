@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
+from opbench.errors import EnvironmentFault, UsageError, unknown_name, writing_remedy
 from opbench.graph.graph import Graph
 from opbench.graph.values import LAYOUTS, Node, Value
 from opbench.kernels.folders import Catalog
@@ -154,7 +154,7 @@ def _read_value(location: str, name: str, saved: _SavedValue) -> Value:
     """Return a value of a saved network; raise UsageError for an unknown dtype or layout."""
     for key, value, allowed in (("dtype", saved.dtype, tuple(DTYPES)), ("layout", saved.layout, LAYOUTS)):
         if value not in allowed:
-            raise UsageError(unknown(key, value, allowed, where=f"{location}.{key}"))
+            raise UsageError(unknown_name(key, value, allowed, place=f"{location}.{key}"))
     return Value(name, saved.shape, saved.dtype, saved.layout, saved.of, saved.offset, saved.updates)
 
 

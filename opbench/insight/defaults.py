@@ -117,7 +117,7 @@ def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> fl
     docs/networks.md states how far its choices are from the fastest measured case.
     """
     problem, tile = case.problem, case.tile
-    setup = case.setup if case.setup.serves(constant) else Setup()
+    setup = case.setup if case.setup.depends_only_on(constant) else Setup()
     launches = [
         launch for launch in case.launches(gpu.sm_count) if launch.kernel and not (setup.launches and launch.setup)
     ]

@@ -417,7 +417,7 @@ def _find_divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[
         return
     evidence = (
         f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
-        f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
+        f"lanes, {branch.mean_fewest_lanes:.1f} on the way of the fewer"
     )
     yield view.problem("divergence", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 

@@ -202,7 +202,7 @@ def explain(
     `sources` are the texts of the files to annotate by path, the kernel's own file first. `ceilings` are the peaks for
     lower bounds, and `resources` contain the code sizes, as in `Result.resources`.
     """
-    estimated = traffic.estimated()
+    estimated = traffic.scaled_to_all_blocks()
     sampled_kernels = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
     problems = diagnose(subject, estimated, sources)
     kernel_path = next(iter(sources), "")

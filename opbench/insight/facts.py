@@ -151,7 +151,7 @@ def facts_of(
     counters, with the compulsory bytes of the measured problem as "compulsory_bytes". With `double_operands` the
     problem itself needs double arithmetic.
     """
-    total_traffic = traffic.estimated()
+    total_traffic = traffic.scaled_to_all_blocks()
     accesses = total_traffic.select(space="global")
     requests = sum(entry.requests for entry in accesses)
     lanes = sum(entry.lanes for entry in accesses)
@@ -261,7 +261,7 @@ def _integer_ratio(traffic: Traffic, compiled: Mapping[str, LaunchResources]) ->
     The executions of basic blocks with accesses are known; each warp is assumed to execute every other block once.
     """
     executed = executed_instructions(traffic, compiled)
-    total_traffic = traffic.estimated()
+    total_traffic = traffic.scaled_to_all_blocks()
     accesses = total_traffic.select(space="global")
     requests = sum(access.requests for access in accesses)
     if executed is None or not requests or executed.of(*ACCESSES) < KNOWN_REQUESTS * requests:

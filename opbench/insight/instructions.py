@@ -56,7 +56,7 @@ def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResour
     codes = {name: resource.sass for name, resource in resources.items() if resource.sass and resource.sass.blocks}
     if not traffic.complete or not traffic.kernels or any(entry.kernel not in codes for entry in traffic.kernels):
         return None
-    total_traffic = lower(traffic, codes).traffic.estimated()
+    total_traffic = lower(traffic, codes).traffic.scaled_to_all_blocks()
     classes: defaultdict[str, float] = defaultdict(float)
     flops: defaultdict[str, float] = defaultdict(float)
     known_instructions = all_instructions = 0

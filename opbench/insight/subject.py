@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opbench.insight.remedies import remedies
 from opbench.kernels.case import Case
 from opbench.kernels.variant import Variant
-from opbench.paths import portable
+from opbench.paths import portable_path
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,6 @@ class Subject:
     def text(self, path: str) -> str:
         """Return the text of the variant's file or header; "" for another file."""
         sources = self.case.variant.sources if self.case else ()
-        return next((source.text for source in sources if portable(str(source.path)) in (path, portable(path))), "")
+        return next(
+            (source.text for source in sources if portable_path(str(source.path)) in (path, portable_path(path))), ""
+        )

@@ -88,7 +88,7 @@ def summarise(traffic: Traffic) -> TrafficSummary | None:
     """Return the summary of a case's traffic; None for a launch that was abandoned halfway."""
     if not traffic.complete:
         return None
-    total_traffic = traffic.estimated()
+    total_traffic = traffic.scaled_to_all_blocks()
 
     def share(part: str, total_name: str, **selection: str) -> float | None:
         total = total_traffic.total(total_name, **selection)

@@ -75,7 +75,7 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
             gpu,
             tuple(map(str, roots)),
             confined,
-            (*sorted(readable_files), *map(str, roots), str(paths.shipped("variants"))),
+            (*sorted(readable_files), *map(str, roots), str(paths.shipped_folder("variants"))),
             scratch,
         )
         # A compiler that a stranger's text has taken over must not leave anything in the cache of others.
@@ -131,5 +131,7 @@ def require_cage() -> None:
     if missing_feature := available().missing_feature:
         raise EnvironmentFault(
             f"an untrusted kernel cannot be confined here: {missing_feature}; judge the kernel on another machine, "
-            "or add --trust if you trust the kernel; see what is missing with: opbench doctor"
+            "or add --trust if you trust the kernel; see what is missing with: opbench doctor",
+            kind="cage-impossible",
+            value=missing_feature,
         )

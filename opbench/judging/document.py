@@ -336,7 +336,10 @@ def write_document(document: VerdictDocument, folder: Path) -> Path:
         write_atomically(path, to_text(document).encode())
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another --out DIR"
+            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another --out DIR",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
         ) from None
     return path
 

@@ -56,7 +56,7 @@ def judge(
         require_cage()
     seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
     settings = Settings(
-        backend=backends.resolve(options.backend),
+        backend=backends.resolve_name(options.backend),
         gpu=options.gpu,
         drawn=options.drawn,
         time_limit_s=options.time_limit_s or task.limits.check_s or Suite.time_limit_s,
@@ -174,7 +174,11 @@ def timing_suite(submitted: SubmittedKernels, settings: Settings, seed: int) -> 
     own_cases = [case for case in suite.cases if case.variant.id in own_ids]
     timing = replace(suite.timing, seed=seed % (1 << 31))
     return replace(
-        suite, cases=(*own_cases, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own_ids)
+        suite,
+        cases=(*own_cases, *rivals),
+        timing=timing,
+        time_limit_s=settings.time_limit_s,
+        own_variant_ids=tuple(own_ids),
     )
 
 

@@ -30,16 +30,16 @@ class JudgeOptions:
         choices=backends.BACKEND_CHOICES,
     )
     seed: int | None = option(
-        None, "Repeat a judgement with its seed [default: a secret one, which the verdict shows].", least=0
+        None, "Repeat a judgement with its seed [default: a secret one, which the verdict shows].", minimum=0
     )
-    drawn: int = option(3, "Number of random and of boundary sizes to draw.", "--drawn", least=0)
-    gpu: str = option("h200", "The GPU for which NVRTC compiles the kernels.", metavar="NAME", complete="gpus")
+    drawn: int = option(3, "Number of random and of boundary sizes to draw.", "--drawn", minimum=0)
+    gpu: str = option("h200", "The GPU for which NVRTC compiles the kernels.", metavar="NAME", completer="gpus")
     time_limit_s: float | None = option(
         None,
         "Stop a case that takes longer [default: the limit of the task, else 60].",
         "--time-limit",
         metavar="SECONDS",
-        least=0.1,
+        minimum=0.1,
     )
     variants: tuple[Path, ...] = variant_folders()
     trust: bool = option(

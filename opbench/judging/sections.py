@@ -39,7 +39,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
 from opbench.kernels.task_file import TASK_PREFIX
-from opbench.paths import from_here, next_command, portable
+from opbench.paths import next_command, path_from_here, portable_path
 from opbench.results.advice import advise_counted
 from opbench.results.book import BookTime
 from opbench.results.files import Run
@@ -491,7 +491,7 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
             largest = case.problem.bytes(), case, traffic
     if largest:
         _, case, traffic = largest
-        texts = {portable(str(source.path)): source.text for source in case.variant.sources}
+        texts = {portable_path(str(source.path)): source.text for source in case.variant.sources}
         subject = Subject.of_case(case, facts.submitted.catalog.variants(case.variant.operator))
         result = next((r for r in facts.cpu.results if r.case == case.name), None)
         resources = result.resources if result else {}
@@ -529,7 +529,7 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
 def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
     """Return the command that repeats the judgement, with its PyTorch task if it has one."""
     task_operator = facts.submitted.task.operator
-    task = from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
+    task = path_from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
     options = {"task": task, "problem": problem, "seed": seed}
     return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
 

@@ -249,7 +249,7 @@ def _allowed_types(case: Case) -> frozenset[str]:
     """
     variant, problem = case.variant, case.problem
     stored_types = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
-    product_types = set(PRODUCTS[variant.product].multiplies) if variant.product else {case.precision}
+    product_types = set(PRODUCTS[variant.product].operand_types) if variant.product else {case.precision}
     claimed_roundoffs = [UNIT_ROUNDOFF[name] for name in product_types if name in UNIT_ROUNDOFF]
     finer_types = {
         name for name, roundoff in UNIT_ROUNDOFF.items() if claimed_roundoffs and roundoff < min(claimed_roundoffs)

@@ -14,7 +14,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.task_file import TASK_PREFIX, read_reference
 from opbench.kernels.variant import Variant
-from opbench.paths import from_here, next_command, portable, shipped
+from opbench.paths import next_command, path_from_here, portable_path, shipped_folder
 from opbench.running.targets import is_file, own_variants
 
 
@@ -84,7 +84,11 @@ def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[
         return own_variants(Path(target), catalog, task_operator)
     operator, slash, name = target.partition("/")
     if not slash:
-        raise UsageError(f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4")
+        raise UsageError(
+            f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4",
+            kind="not-a-kernel-file",
+            subject=target,
+        )
     return [catalog.variant(operator, name)]
 
 
@@ -102,7 +106,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
                 allowed="--trust",
             )
         if variant.torch_task and variant.operator != task_operator:
-            task = from_here(str(variant.torch_task.file))
+            task = path_from_here(str(variant.torch_task.file))
             raise UsageError(
                 f"{variant.path}: names the PyTorch task {task}, which is Python code; if you wrote this task, add "
                 f"--task {task}:{variant.torch_task.model}",
@@ -111,10 +115,10 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
                 value=task,
                 allowed="--task",
             )
-    shipped_folder = shipped("variants")
+    shipped_variants = shipped_folder("variants")
     operator_file = catalog.operator_file(operator)
-    if (shipped_folder / operator / "operator.py").exists() and not operator_file.resolve().is_relative_to(
-        shipped_folder.resolve()
+    if (shipped_variants / operator / "operator.py").exists() and not operator_file.resolve().is_relative_to(
+        shipped_variants.resolve()
     ):
         raise UsageError(
             f"{operator_file}: replaces the reference of the shipped operator {operator}; add --trust if you trust "
@@ -128,7 +132,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
 
 def document_path(path: Path) -> str:
     """Return a path as a verdict names it: relative to opbench for shipped files, else to the current folder."""
-    return from_here(portable(str(path.absolute())))
+    return path_from_here(portable_path(str(path.absolute())))
 
 
 def file_hash(path: Path) -> FileHash:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels.task_file import read_reference
 from opbench.records import from_json, read_toml
-from opbench.source.precision import CLASSES
+from opbench.source.precision import PRECISION_CLASSES
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ def read_task(path: Path) -> Task:
         task = from_json(Task, table)
     except (ValueError, UsageError) as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
-    if task.precision and task.precision not in CLASSES:
+    if task.precision and task.precision not in PRECISION_CLASSES:
         raise UsageError(
-            f"{path}: {unknown('precision', task.precision, CLASSES)}",
-            cause=UsageError(unknown("precision", task.precision, CLASSES)),
+            f"{path}: {unknown_name('precision', task.precision, PRECISION_CLASSES)}",
+            cause=UsageError(unknown_name("precision", task.precision, PRECISION_CLASSES)),
         )
     for part in (task.tolerance, task.limits):
         for member in fields(part):
@@ -88,4 +88,4 @@ def _require_keys(table: dict[str, Any], record_type: type, key_text: str) -> No
     allowed_keys = [member.name for member in fields(record_type)]
     for key in table:
         if key not in allowed_keys:
-            raise UsageError(unknown(key_text, key, allowed_keys))
+            raise UsageError(unknown_name(key_text, key, allowed_keys))

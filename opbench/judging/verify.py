@@ -63,7 +63,7 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: On
             )
     folders = [Path(folder) for folder in settings.variants]
     submitted = read_submission(targets, submission.task, None, folders, settings.trust)
-    backend = settings.backend if settings.backend == "cpu" else backends.resolve("auto")
+    backend = settings.backend if settings.backend == "cpu" else backends.resolve_name("auto")
     return judge_submission(submitted, replace(settings, backend=backend), stored.seed, True, on_progress)
 
 

@@ -17,10 +17,10 @@ CHUNK_ELEMENTS = 1 << 22
 """Elements of a chunk that has its own random generator; a smaller array is one chunk."""
 CACHED_ELEMENTS = 1 << 18
 """Elements of a chunk to convert, so that intermediate results stay in a core's cache."""
-THREADS = min(16, os.cpu_count() or 1)
+MAX_THREADS = min(16, os.cpu_count() or 1)
 
 Draw = Callable[["np.random.Generator", int], np.ndarray]
-"""Draws a given count of numbers from a generator."""
+"""A function that draws that many numbers from a generator."""
 
 
 def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
@@ -63,7 +63,7 @@ def from_bf16(bits: np.ndarray) -> np.ndarray:
 
 
 FLOAT8: Mapping[str, tuple[int, int, int]] = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}
-"""For each float of 8 bits: bits of its fraction, bias of its exponent, and the bits of its largest number.
+"""For each 8-bit float type: bits of its fraction, bias of its exponent, and the bits of its largest number.
 
 e4m3 has no infinity, and NaN as 0x7f and 0xff; e5m2 has both, as IEEE 754 numbers do.
 """
@@ -78,7 +78,7 @@ def to_float8(values: np.ndarray, dtype: str) -> np.ndarray:
     )
     magnitude = np.where(np.isnan(exact), 0.0, np.minimum(abs(exact), largest))
     exponent = np.frexp(np.maximum(magnitude, 2.0 ** (1 - bias)))[1] - 1
-    # A fraction that is rounded up to the next power of two adds 1 to the exponent, which lies before it.
+    # A fraction that is rounded up to a power of two carries 1 into the exponent, which is stored before the fraction.
     bits = (
         np.rint(np.ldexp(magnitude, fraction_bits - exponent)).astype(np.int32)
         + (exponent + bias - 1) * 2**fraction_bits
@@ -91,7 +91,7 @@ def from_float8(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Convert 8-bit patterns of e4m3 or e5m2 to float32 numbers."""
     fraction_bits, bias, largest_bits = FLOAT8[dtype]
     magnitude = bits.astype(np.uint32) & 0x7F
-    # In the place of a float32's exponent and fraction they are a number that a power of two makes the right one.
+    # Moved to the place of a float32's exponent and fraction, the bits are the number times a power of two.
     values = (magnitude << (23 - fraction_bits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
     values = np.where(magnitude > largest_bits, np.float32(np.nan), values)
     if dtype == "e5m2":
@@ -99,7 +99,7 @@ def from_float8(bits: np.ndarray, dtype: str) -> np.ndarray:
     return np.where(bits >= 0x80, -values, values)
 
 
-MOST_SLICES, WIDE_BITS = 8, 72
+MAX_SLICES, WIDE_BITS = 8, 72
 """Most slices of a float64, and the bits below each row's largest number that all slices together contain."""
 
 
@@ -115,7 +115,7 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         product: np.ndarray = a @ b
         return product
     bits = (53 - math.ceil(math.log2(max(2, a.shape[-1])))) // 2
-    count = min(MOST_SLICES, -(-WIDE_BITS // bits))
+    count = min(MAX_SLICES, -(-WIDE_BITS // bits))
     row_slices, column_slices = _digit_slices(a, -1, bits, count), _digit_slices(b, -2, bits, count)
     total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
     for depth in reversed(range(count)):  # the smallest terms are added first, so that no digits of them are lost
@@ -180,6 +180,6 @@ def _run_parallel(function: Callable[[int], None], count: int) -> None:
         for index in range(count):
             function(index)
         return
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
         for _ in pool.map(function, range(count)):
             pass

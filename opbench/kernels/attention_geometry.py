@@ -1,4 +1,4 @@
-"""Bases of attention and its gradient, and of decoding: strides, shared heads, masks, scores, caches in pages."""
+"""Base classes of attention, its gradient and decoding: strides, shared heads, masks, scores and paged caches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AttentionGeometry(Operator):
         return {"q": "batch heads queries depth", "k": keys, "v": keys}
 
     def output_axes(self) -> str:
-        """Return the physical axes of the averages of the values."""
+        """Return the physical axes of the output, outermost first."""
         return "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
 
     def validate(self) -> None:
@@ -76,7 +76,7 @@ class AttentionGeometry(Operator):
 
     @property
     def pairs(self) -> int:
-        """Return the number of pairs of a query and a key that the mask lets it see, of one head."""
+        """Return the number of pairs of a query and a key in one head that the mask does not hide."""
         if self.mask == "none":
             return self.queries * self.keys
         return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
@@ -171,7 +171,7 @@ class PagedDecodeGeometry(Operator):
     ragged: str
 
     def validate(self) -> None:
-        """Refuse pages without tokens."""
+        """Raise UsageError if a page has no tokens."""
         if self.page_size < 1:
             raise UsageError(
                 f"{self.name}: page_size={self.page_size} is not allowed; choose at least 1",
@@ -216,7 +216,7 @@ class PagedDecodeGeometry(Operator):
         return arrays
 
     def tokens_of(self, cache: np.ndarray, page_table: np.ndarray, lengths: np.ndarray, sequence: int) -> np.ndarray:
-        """Return the cached tokens of one sequence: the axes of a cache with the token instead of page and row."""
+        """Return the cached tokens of one sequence, with axes token, then those of the cache after page and row."""
         length = int(lengths[sequence])
         pages = page_table[sequence, : -(-length // self.page_size)].astype(np.int64)
         return cache[pages].reshape(-1, *cache.shape[2:])[:length]
@@ -230,7 +230,7 @@ class PagedDecodeGeometry(Operator):
     @staticmethod
     def size_of_average(q: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
         """Return the magnitude that scales the tolerance of `average`: the averages of the absolute values,
-        plus the change that rounding the terms of each softmax exponent may cause."""
+        plus the largest change that rounding the terms of a softmax exponent may cause."""
         weights = _weights(q, keys, scale)
         exponent = np.abs(q) @ np.abs(keys).T * scale
         exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted

@@ -13,13 +13,17 @@ from opbench.kernels.tensors import Arrays, Tensor
 
 
 def forward_tensor_of(problem: Operator, name: str) -> Tensor:
-    """Return the forward tensor whose shape a name in a rule has: "image" for "d.image", "out" for "out.masked"."""
+    """Return the forward tensor with the shape of a tensor in a gradient rule: "image" for "d.image"."""
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
     forward_name = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
     if forward_name not in tensors:
         raise UsageError(
             f"{problem.name}: gradients in operator.py names the tensor '{name}', which the operator does not have; "
-            f"use one of {', '.join(tensors)}"
+            f"use one of {', '.join(tensors)}",
+            kind="unknown-name",
+            subject=problem.name,
+            value=name,
+            allowed=tuple(tensors),
         )
     return tensors[forward_name]
 
@@ -44,7 +48,11 @@ def problem_of_entry(entry: Gradient, operator_class: Callable[[str], type[Opera
         if mapping.keys() - names or (role == "inputs" and names - mapping.keys()):
             raise UsageError(
                 f"{message_prefix}: its entry of gradients names the {role} {', '.join(mapping)} of "
-                f"{entry.operator}, which has {', '.join(names)}; correct the names in operator.py"
+                f"{entry.operator}, which has {', '.join(names)}; correct the names in operator.py",
+                kind="unknown-name",
+                subject=entry.operator,
+                value=tuple(mapping),
+                allowed=tuple(names),
             )
     return problem
 
@@ -58,7 +66,7 @@ def compute_gradients(
 ) -> Arrays:
     """Compute the gradients of inputs in float64, by name, from the forward tensors and the gradients of the outputs.
 
-    The reference of its own operator computes each entry of the problem's rule.
+    Each entry of the problem's gradient rule is computed by the reference of the entry's operator.
     """
     arrays = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
     for entry in gradient_entries(problem, input_names, problem.name):

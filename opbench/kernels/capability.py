@@ -1,4 +1,4 @@
-"""Read compute capabilities, and compare the one of a GPU with the one that a variant requires."""
+"""Read compute capabilities, and compare that of a GPU with the capability that a variant requires."""
 
 from __future__ import annotations
 

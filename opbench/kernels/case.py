@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from opbench.errors import UsageError, unknown, with_location
+from opbench.errors import UsageError, unknown_name, with_location
 from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, LaunchOrigin
 from opbench.kernels.operator import Operator
@@ -76,11 +76,11 @@ class Case:
         )
 
     def _with_key_location(self, *key: str | int) -> AbstractContextManager[None]:
-        """Add the location of a header key to errors raised inside the `with` block."""
+        """Return a context manager that adds the location of a header key to errors raised within it."""
         return with_location(functools.partial(self.variant.location, *key))
 
     def _value(self, text: str, scope: Mapping[str, expression.ExpressionValue], *key: str | int) -> Any:
-        """Evaluate the header's expression under a key."""
+        """Return the value of the expression that the header has under a key."""
         with self._with_key_location(*key):
             return expression.evaluate(text, scope)
 
@@ -143,7 +143,7 @@ class Case:
         for position, name in enumerate(names):
             if not name.endswith("?") and name not in self.problem.inputs:
                 raise UsageError(
-                    unknown("input", name, self.problem.inputs, where="early"),
+                    unknown_name("input", name, self.problem.inputs, place="early"),
                     self.variant.location("launch", index, "early", position),
                 )
         return tuple(input_name for name in names if (input_name := name.removesuffix("?")) in self.problem.inputs)
@@ -159,7 +159,7 @@ class Case:
                 for name, allowed in ((output_name, outputs), (input_name, inputs)):
                     if name not in allowed:
                         location = self.variant.location("in_place", output_name)
-                        raise UsageError(unknown("tensor", name, allowed, where="in_place"), location)
+                        raise UsageError(unknown_name("tensor", name, allowed, place="in_place"), location)
                 output_tensor, input_tensor = outputs[output_name], inputs[input_name]
                 if (output_tensor.shape, output_tensor.dtype) != (input_tensor.shape, input_tensor.dtype):
                     raise UsageError(
@@ -167,6 +167,9 @@ class Case:
                         f"{input_tensor.dtype}{list(input_tensor.shape)}; an in-place output needs the dtype and "
                         "shape of its input; name another input, or remove the entry",
                         self.variant.location("in_place", output_name),
+                        kind="other-shape",
+                        subject=output_name,
+                        value=input_name,
                     )
             return in_place
         if not in_place:
@@ -177,6 +180,8 @@ class Case:
                 "input's memory; name the output and the input, for example: "
                 'in_place = { out = "x" }',
                 self.variant.location("in_place"),
+                kind="not-allowed",
+                subject="in_place",
             )
         return self.problem.in_place
 
@@ -185,7 +190,7 @@ class Case:
         key = ("constants", constant.name)
         with self._with_key_location(*key):
             if constant.tensor and constant.tensor not in tensors:
-                raise UsageError(unknown("tensor", constant.tensor, tensors, where=f"constants.{constant.name}"))
+                raise UsageError(unknown_name("tensor", constant.tensor, tensors, place=f"constants.{constant.name}"))
             content = b"".join(value.bound(scope).packed() for value in constant.values)
         return KernelLaunch(
             "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content,
@@ -202,7 +207,7 @@ class Case:
         if template.zero:
             with self._with_key_location(*key):
                 if template.zero not in tensors:
-                    raise UsageError(unknown("buffer", template.zero, tensors, where="zero"))
+                    raise UsageError(unknown_name("buffer", template.zero, tensors, place="zero"))
                 value = float(Scalar("f64", template.value).bound(scope).value)
             return KernelLaunch(
                 "",
@@ -222,7 +227,7 @@ class Case:
             *(a for a in self.problem.arguments() if a not in tensors),
         )
         args = list(enumerate(default_args if template.args is None else template.args))
-        # "bias?" is the bias if the problem has one, else no argument; so is a tensor map of the bias.
+        # "bias?" passes the bias only if the problem has one; a tensor map of the bias is handled alike.
         present_names = tensors | {name for name, template in map_templates.items() if template.tensor in tensors}
         present_args = (
             (n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, present_names)) for n, a in args

@@ -1,4 +1,4 @@
-"""Base of operators that join two images along their channels, or part them: runs of memory."""
+"""Base class of operators that concatenate two images along their channels, or split them again."""
 
 from __future__ import annotations
 

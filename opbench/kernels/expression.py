@@ -9,11 +9,11 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 
 ExpressionValue = int | float | str | bool
-Compiled = Callable[[Mapping[str, ExpressionValue]], object]
-"""An expression as a function of its names' values."""
+CompiledExpression = Callable[[Mapping[str, ExpressionValue]], object]
+"""An expression as a function of the values of its variables."""
 
 
 def cdiv(a: int, b: int) -> int:
@@ -26,7 +26,7 @@ REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sq
 """Functions that an expression over floats may call."""
 
 INTEGER_BITS = 63
-"""Integers must fit into a signed 64-bit integer, as sizes, grids and bytes do."""
+"""Bits of the largest integer without its sign: every number must fit into a signed 64-bit integer."""
 INTEGER_LIMIT = 2**INTEGER_BITS
 MAX_LENGTH = 600
 """Most characters of one expression, so that nesting cannot overflow Python's stack."""
@@ -54,7 +54,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
 _UNARY: dict[type[ast.unaryop], Callable[[Any], object]] = {ast.USub: operator.neg, ast.Not: operator.not_}
 
 
-_REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
+_REAL_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -64,10 +64,10 @@ _REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 
 @functools.lru_cache(maxsize=4096)
-def parse(text: str, real: bool = False) -> ast.expr:
+def parse(text: str, is_real: bool = False) -> ast.expr:
     """Parse one expression; raise UsageError for a part that is not allowed.
 
-    With `real`, the expression computes floats.
+    With `is_real`, the expression computes floats.
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(
@@ -86,17 +86,17 @@ def parse(text: str, real: bool = False) -> ast.expr:
             subject=text,
         ) from None
     for node in ast.walk(tree):
-        _require_allowed(node, text, real)
+        _require_allowed(node, text, is_real)
     return tree
 
 
-def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
-    operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load, *((ast.Div,) if real else ()))
-    functions = REAL_FUNCTIONS if real else FUNCTIONS
+def _require_allowed(node: ast.AST, text: str, is_real: bool) -> None:
+    operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load, *((ast.Div,) if is_real else ()))
+    functions = REAL_FUNCTIONS if is_real else FUNCTIONS
     node_types = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
     if isinstance(node, (*operators, *node_types)):
         return
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, str, float) if real else (int, str)):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, str, float) if is_real else (int, str)):
         return
     if (
         isinstance(node, ast.Call)
@@ -106,7 +106,7 @@ def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
     ):
         return
     node_text = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-    numbers, quotient = ("numbers", "/ //") if real else ("integers", "//")
+    numbers, quotient = ("numbers", "/ //") if is_real else ("integers", "//")
     raise UsageError(
         f"'{node_text}' is not allowed in the expression '{text}'; use {numbers}, names, + - * {quotient} % ** << >>, "
         f"comparisons, and/or/not, if/else and {', '.join(sorted(functions))}",
@@ -123,17 +123,17 @@ def names(text: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
-def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool = False) -> Any:
+def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], is_real: bool = False) -> Any:
     """Return the value of an expression; `scope` gives the values of its variables.
 
-    With `real`, the expression computes floats.
+    With `is_real`, the expression computes floats.
     """
     if isinstance(text, int):
         return text
     try:
-        return _compiled(text, real)(scope)
+        return _compiled(text, is_real)(scope)
     except KeyError as error:
-        raise UsageError(unknown("name", error.args[0], scope, where=f"expression '{text}'")) from None
+        raise UsageError(unknown_name("name", error.args[0], scope, place=f"expression '{text}'")) from None
     except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
         raise UsageError(
             f"the expression '{text}' cannot be computed with {dict(scope)}: {error}; change the expression or these "
@@ -145,11 +145,11 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(text: str, real: bool) -> Compiled:
-    return _compile(parse(text, real))
+def _compiled(text: str, is_real: bool) -> CompiledExpression:
+    return _compile(parse(text, is_real))
 
 
-def _compile(node: ast.expr) -> Compiled:
+def _compile(node: ast.expr) -> CompiledExpression:
     """Compile an expression to a function of its variables, because evaluating the tree is three times as slow."""
     match node:
         case ast.Constant(value=value):
@@ -184,14 +184,16 @@ def _compile(node: ast.expr) -> Compiled:
     )
 
 
-def _compile_arithmetic(operation: type[ast.operator], first: Compiled, second: Compiled) -> Compiled:
+def _compile_arithmetic(
+    operation: type[ast.operator], left_function: CompiledExpression, right_function: CompiledExpression
+) -> CompiledExpression:
     """Return a function for one arithmetic operation, fast for small integers."""
     if operation in (ast.Div, ast.Pow, ast.LShift):
-        return lambda scope: _arithmetic(operation, first(scope), second(scope))
+        return lambda scope: _arithmetic(operation, left_function(scope), right_function(scope))
     compute = _BINARY[operation]
 
     def evaluated(scope: Mapping[str, ExpressionValue]) -> Any:
-        left_value, right_value = first(scope), second(scope)
+        left_value, right_value = left_function(scope), right_function(scope)
         if (
             type(left_value) is int
             and type(right_value) is int
@@ -205,15 +207,17 @@ def _compile_arithmetic(operation: type[ast.operator], first: Compiled, second: 
 
 def _arithmetic(operation: type[ast.operator], left: object, right: object) -> float:
     """Compute an operation; raise OverflowError before computing an integer that would exceed 64 bits."""
-    if operation is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
-        if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and operation in _REAL):
-            raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
-        real_result = _REAL[operation](left, right)
+    if (
+        operation is ast.Div or isinstance(left, float) or isinstance(right, float)
+    ):  # Only an expression over floats can contain such an operation.
+        if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and operation in _REAL_OPERATIONS):
+            raise TypeError(f"{left!r} and {right!r}: this operator is not allowed for floats; use + - * / or **")
+        real_result = _REAL_OPERATIONS[operation](left, right)
         if isinstance(real_result, complex):
             raise ValueError(f"{left} ** {right} is not a real number")
         return real_result
     if not (isinstance(left, int) and isinstance(right, int)):
-        raise TypeError(f"{left!r} and {right!r}: only integers are allowed")
+        raise TypeError(f"{left!r} and {right!r}: both must be integers")
     if operation is ast.Pow and right < 0:
         raise ValueError(f"{left} ** {right} is not an integer")
     result_bits = 0

@@ -14,9 +14,9 @@ from opbench.errors import UsageError
 from opbench.paths import next_command
 
 EXAMPLE_SIZE = 128
-"""The size of an axis that a definition leaves open."""
+"""The size of an axis to which a definition gives no value."""
 TOTAL_SIZE = 2048
-"""The size of the axis at whose length offsets end, and of an axis into which indices point."""
+"""The size of an axis that contains segments or is indexed: the last offset, or the number of valid indices."""
 FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
 INDEX_TYPES = ("int32", "int64")
 RANDOM_FUNCTIONS = ("multinomial", "bernoulli", "normal", "rand", "randn", "randint", "randperm", "rand_like")
@@ -105,7 +105,7 @@ def _require_no_random_numbers(definition: Definition) -> None:
     try:
         nodes = list(ast.walk(ast.parse(definition.reference)))
     except SyntaxError:
-        return  # The process that runs the reference names the line.
+        return  # The process that runs the reference reports the line of a syntax error.
     calls = [node.func for node in nodes if isinstance(node, ast.Call)]
     called = sorted({call.attr for call in calls if isinstance(call, ast.Attribute)} & set(RANDOM_FUNCTIONS))
     if called:
@@ -151,11 +151,11 @@ class _IntegerTask:
         self.checks: list[str] = []
         """Conditions of the axes."""
         for constraint in definition.constraints or ():
-            self._read(constraint)
+            self._read_constraint(constraint)
         self.lengths = [name for name in integers if name.endswith(LAST_PAGE_LENGTH) and PAGE_SIZE in definition.axes]
         self.indices = [name for name in integers if name not in self.totals and name not in self.lengths]
 
-    def _read(self, constraint: str) -> None:
+    def _read_constraint(self, constraint: str) -> None:
         tree = _parsed(constraint)
         compared = tree if isinstance(tree, ast.Compare) and len(tree.ops) == 1 else None
         if compared is not None and isinstance(compared.ops[0], ast.Eq):
@@ -166,10 +166,10 @@ class _IntegerTask:
                 if (name := self._last_element(other)) is not None:
                     self.totals[name] = axis.id
                     return
-                if self._of_axes(other) and self.definition.axes[axis.id].type == "var":
+                if self._names_only_axes(other) and self.definition.axes[axis.id].type == "var":
                     self.derived[axis.id] = f"({ast.unparse(other)})"
                     return
-        if compared is not None and isinstance(compared.ops[0], COMPARISONS) and self._of_axes(compared):
+        if compared is not None and isinstance(compared.ops[0], COMPARISONS) and self._names_only_axes(compared):
             self.checks.append(ast.unparse(compared))
             return
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
@@ -192,7 +192,7 @@ class _IntegerTask:
         one_axis = name in self.integers and len(self.definition.inputs[name].shape or ()) == 1
         return name if one_axis and text != name else None
 
-    def _of_axes(self, node: ast.expr) -> bool:
+    def _names_only_axes(self, node: ast.expr) -> bool:
         allowed = (*AXIS_EXPRESSIONS, ast.Compare, *COMPARISONS)
         return all(
             isinstance(part, allowed) and (not isinstance(part, ast.Name) or part.id in self.definition.axes)
@@ -236,12 +236,12 @@ class _IntegerTask:
         return _shape_text(self.definition.inputs[name], self.derived)
 
     def _is_distinct(self, name: str, axes: Sequence[str]) -> bool:
-        """Return whether a constraint such as `slots >= batch` says that each index occurs once."""
+        """Return whether a constraint such as `slots >= batch` implies that each index occurs once."""
         shape = self.definition.inputs[name].shape or ()
         return len(axes) == len(shape) == 1 and f"{axes[0]} >= {shape[0]}" in self.checks
 
     def _open_axes(self) -> list[str]:
-        """Return the axes without a value; those at which offsets end come last, in the order of the inputs."""
+        """Return the axes without a value; axes whose size is the last offset of an input come last."""
         totals = list(self.totals.values())
         names = [n for n, axis in self.definition.axes.items() if axis.value is None and n not in self.derived]
         return sorted(names, key=lambda name: totals.index(name) if name in totals else -1)

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opbench.errors import Location, UsageError, unknown
+from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.header import read_variants
 from opbench.kernels.task_file import TorchTask, task_of_folder
 from opbench.kernels.variant import Variant, print_config, read_config
-from opbench.paths import next_command, shipped
+from opbench.paths import next_command, shipped_folder
 
-if TYPE_CHECKING:  # imports NumPy, which listing names does not need
+if TYPE_CHECKING:  # The import loads NumPy, which listing names does not need.
     from opbench.kernels.case import Case
     from opbench.kernels.operator import Operator
 
@@ -36,7 +36,7 @@ class Catalog:
                 raise UsageError(f"--variants {root}: is not a folder; {LAYOUT_HINT}", kind="no-such-folder")
         self.extra_roots = tuple(Path(root).resolve() for root in extra_roots)
         """The user's extra folders, as absolute paths."""
-        self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
+        self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped_folder("variants"))}.values())
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE_FOLDER).is_dir())
         """Folders in which kernels' headers are searched, the user's first."""
         self._variants_by_operator: dict[str, tuple[Variant, ...]] = {}
@@ -58,8 +58,12 @@ class Catalog:
         operator_names = self.operator_names()
         for folder in folders_with_variants:
             if folder.name not in operator_names:
-                error = unknown("operator", folder.name, operator_names, next_command("list operators"))
-                raise UsageError(f"{folder}: {error}; define a new operator in {folder.name}/operator.py")
+                error = unknown_name("operator", folder.name, operator_names, next_command("list operators"))
+                raise UsageError(
+                    f"{folder}: {error}; define a new operator in {folder.name}/operator.py",
+                    kind="no-operator",
+                    subject=folder,
+                )
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
@@ -86,7 +90,11 @@ class Catalog:
         """Add the operator of a PyTorch task and return its name; raise UsageError if the name is taken."""
         existing = self._tasks.setdefault(task.name, task)
         if (existing.path, existing.model) != (task.path, task.model):
-            raise UsageError(f"{existing} and {task} are both called {task.name}; rename one of the files")
+            raise UsageError(
+                f"{existing} and {task} both define the operator {task.name}; rename one of the files",
+                kind="duplicate-operator",
+                subject=task.name,
+            )
         return task.name
 
     def set_operator(self, path: Path, operator: str) -> None:
@@ -117,7 +125,7 @@ class Catalog:
                 return folder / "operator.py"
         if task := self.task(name):
             return task.file
-        raise UsageError(unknown("operator", name, self.operator_names(), self.command("list operators")))
+        raise UsageError(unknown_name("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:
         """Return the operator's class."""
@@ -153,7 +161,7 @@ class Catalog:
         variants = {v.name: v for v in self.variants(operator)}
         if name not in variants:
             hint = self.command("list variants", operator)
-            raise UsageError(unknown("variant", name, variants, hint, where=operator))
+            raise UsageError(unknown_name("variant", name, variants, hint, place=operator))
         return variants[name]
 
     def case(self, name: str, own_variants: Sequence[Variant] = ()) -> Case:
@@ -199,7 +207,7 @@ class Catalog:
         """Return the variants of one file, checked against its operator; cached until the file or a header changes."""
         operator = operator or self._operator_of_file.get(path.resolve(), "")
         cached = self._variants_by_file.get((path, operator), ())
-        if not cached or not all(source.unchanged for source in cached[0].sources):
+        if not cached or not all(source.is_unchanged for source in cached[0].sources):
             cached = self._variants_by_file[path, operator] = read_variants(
                 path, operator, self.include, self._proposed_headers.get(path.resolve(), "")
             )
@@ -217,16 +225,16 @@ class Catalog:
         return variants
 
     def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
-        """Return one variant of a file: the one with that name, or the first one."""
+        """Return one variant of a file: the variant called `name`, or the first if `name` is empty."""
         variants = {v.name: v for v in self.variants_in(path, operator)}
         name = name or next(iter(variants))
         if name not in variants:
-            raise UsageError(unknown("variant", name, variants, where=str(path)))
+            raise UsageError(unknown_name("variant", name, variants, place=str(path)))
         return variants[name]
 
 
 def _require_other_name(variant: Variant, known_variant: Variant | None) -> None:
-    """Raise UsageError if two different variants have the same name: their results would be mixed up."""
+    """Raise UsageError if two different variants have the same name, because their results would be mixed."""
     if known_variant is None or known_variant.path.resolve() == variant.path.resolve():
         return
     if known_variant.path.parent == variant.path.parent or known_variant.source_sha256 != variant.source_sha256:
@@ -250,7 +258,7 @@ def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
 
 
 def variant_folders(root: Path) -> list[Path]:
-    """Return the folders of a root that may contain variants; skip `include`, which contains headers."""
+    """Return the subfolders that may contain variants: all except `include`, which contains headers."""
     folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE_FOLDER)
     return sorted(f for f in folders if not f.name.startswith((".", "_")))
 
@@ -259,7 +267,7 @@ def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
     """Sort so that each variant follows the one it builds on; libraries come last."""
     by_name = {v.name: v for v in variants}
 
-    def height(variant: Variant) -> int:
+    def position(variant: Variant) -> int:
         depth, visited = 0, {variant.name}
         while variant.builds_on in by_name and variant.builds_on not in visited:
             visited.add(variant.builds_on)
@@ -267,14 +275,18 @@ def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
             depth += 1
         return depth
 
-    return sorted(variants, key=lambda v: (v.is_library, height(v), v.name))
+    return sorted(variants, key=lambda v: (v.is_library, position(v), v.name))
 
 
 def load_module(path: Path, name: str) -> ModuleType:
     """Import one Python file by path; raise UsageError with file and line for an error in it."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: Python cannot import this file; name a file that ends in .py")
+        raise UsageError(
+            f"{path}: Python cannot import this file; name a file that ends in .py",
+            kind="not-a-python-file",
+            subject=path,
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -11,10 +11,10 @@ GRADIENT_PREFIX = "d."
 
 @dataclass(frozen=True)
 class Gradient:
-    """One problem of a backward pass, with its tensors mapped to those of the forward problem.
+    """One entry of a gradient rule: a problem of the backward pass, with its tensors mapped to forward tensors.
 
-    A tensor is mapped to a forward tensor ("image", "out"), to the gradient of one ("d.out"), or to the result of an
-    earlier entry of the same rule, whose name is the forward tensor of the same shape, a dot and a word ("out.masked").
+    A tensor is mapped to a forward tensor ("image", "out"), to its gradient ("d.out"), or to the result of an earlier
+    entry. The name of a result is a forward tensor of the same shape, a dot and a word ("out.masked").
     An entry without an operator passes a gradient on unchanged: its only input is its only output under another name.
     """
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import Location, UnknownName, UsageError, unknown
+from opbench.errors import Location, UnknownName, UsageError, unknown_name
 from opbench.kernels import expression
 from opbench.kernels.header_text import MERGED_LISTS, HeaderText, header_location, header_table, split_header
 from opbench.kernels.launch_header import constant, read_launch, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
     BUFFER_TYPES,
-    CONTENTS,
+    INITIAL_CONTENTS,
     NO_OPERATOR,
     BufferTemplate,
     MemoryHeader,
@@ -29,7 +29,7 @@ from opbench.kernels.task_file import TASK_PREFIX, TorchTask, read_reference
 from opbench.kernels.tile import TILE_KEYS
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
-from opbench.paths import next_command, shipped
+from opbench.paths import next_command, shipped_folder
 from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, product_contradiction
 from opbench.source.project import project_folders
 from opbench.source.sources import Source, checksum, include_closure, tensor_core_operand_types, text_checksum
@@ -78,7 +78,7 @@ def read_variants(
     are added. `header` is a proposed header for a file without one. Raises UsageError with file:line for a
     missing header, an unknown key or a value that is not allowed.
     """
-    folders = tuple(include) if include is not None else (shipped("variants") / "include",)
+    folders = tuple(include) if include is not None else (shipped_folder("variants") / "include",)
     try:
         folders += project_folders(path, folders) if path.suffix == ".cu" else ()
         sources = include_closure(path, folders)
@@ -148,7 +148,9 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
     except RecursionError:
         location = Location(path, header.opening_line)
         raise UsageError(
-            "the header nests its arrays or tables too deeply for the TOML reader; use fewer levels", location
+            "the header has too many nested arrays or tables for the TOML reader; use fewer levels",
+            location,
+            kind="nested-too-deeply",
         ) from None
 
 
@@ -240,7 +242,7 @@ class _HeaderReader:
         """Raise UsageError for an unknown key or a value of the wrong type."""
         for key, value in self.table.items():
             if key not in allowed_keys:
-                raise self.refuse((key,), unknown("key", key, allowed_keys))
+                raise self.refuse((key,), unknown_name("key", key, allowed_keys))
             if not isinstance(value, allowed_keys[key]):
                 expected = allowed_keys[key]
                 expected_types = expected if isinstance(expected, tuple) else (expected,)
@@ -354,18 +356,20 @@ class _HeaderReader:
         names = self.table.get("mechanism", [])
         for index, name in enumerate(names):
             if name not in MECHANISMS:
-                raise self.refuse(("mechanism", index), unknown("mechanism", str(name), MECHANISMS))
+                raise self.refuse(("mechanism", index), unknown_name("mechanism", str(name), MECHANISMS))
         return tuple(dict.fromkeys(names))
 
     def _tile(self) -> dict[str, str]:
         allowed_names = {*self.table.get("tune", {}), *self.table.get("define", {})}
         for key in self.table.get("tile", {}):
             if key not in TILE_KEYS:
-                raise self.refuse(("tile", key), unknown("key", key, TILE_KEYS, where="tile"))
+                raise self.refuse(("tile", key), unknown_name("key", key, TILE_KEYS, place="tile"))
         tile = self._named_expressions("tile")
         for key, text in tile.items():
             for name in expression.names(text) - allowed_names:
-                raise self.refuse(("tile", key), unknown("tunable or macro", name, allowed_names, where=f"tile.{key}"))
+                raise self.refuse(
+                    ("tile", key), unknown_name("tunable or macro", name, allowed_names, place=f"tile.{key}")
+                )
         return tile
 
     def _precision(self) -> str:
@@ -383,7 +387,7 @@ class _HeaderReader:
         """Return the format that tensor cores multiply; raise UsageError if the source has other instructions."""
         product, precision = str(self.table.get("product", "")), self._precision()
         if product and product not in PRODUCTS:
-            raise self.refuse(("product",), unknown("product", product, PRODUCTS))
+            raise self.refuse(("product",), unknown_name("product", product, PRODUCTS))
         if self.path.suffix == ".cu" and (
             fault := product_contradiction(product, precision, tensor_core_operand_types(self.sources))
         ):
@@ -455,10 +459,10 @@ class _HeaderReader:
     def _named_expressions(self, key: str) -> dict[str, str]:
         return {name: self.expression(key, text, (key, name)) for name, text in self.table.get(key, {}).items()}
 
-    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
+    def expression(self, label: str, text: object, key: KeyPath, is_real: bool = False) -> str:
         """Check an expression and return its text; errors start with `label`.
 
-        With `real`, the expression computes floats.
+        With `is_real`, the expression computes floats.
         """
         if isinstance(text, int):
             return str(text)
@@ -469,7 +473,7 @@ class _HeaderReader:
                 value=text,
             )
         try:
-            expression.parse(text, real)
+            expression.parse(text, is_real)
         except UsageError as error:
             raise self.refuse(key, f"{label}: {error.message}", cause=error) from None
         return text
@@ -510,7 +514,7 @@ class _MemoryReader(_HeaderReader):
                 f'buffers.{name} = {entry!r} is not allowed; write a table such as {{ type = "f32", elements = "n" }}',
                 value=entry,
             )
-        for key, allowed in (("type", BUFFER_TYPES), ("content", CONTENTS)):
+        for key, allowed in (("type", BUFFER_TYPES), ("content", INITIAL_CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
                 raise self.refuse(
                     ("buffers", name, key),
@@ -519,14 +523,16 @@ class _MemoryReader(_HeaderReader):
                 )
         for key in entry:
             if key not in BUFFER_KEYS:
-                raise self.refuse(("buffers", name, key), unknown("key", key, BUFFER_KEYS, where=f"buffers.{name}"))
+                raise self.refuse(
+                    ("buffers", name, key), unknown_name("key", key, BUFFER_KEYS, place=f"buffers.{name}")
+                )
         elements = ""
         if "elements" in entry:
             elements = self.expression("buffers", entry["elements"], ("buffers", name, "elements"))
-        return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
+        return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", INITIAL_CONTENTS[0]))
 
-    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
+    def expression(self, label: str, text: object, key: KeyPath, is_real: bool = False) -> str:
         """Check an expression over the sizes and return its text; return an argument that names a buffer unchanged."""
         if label == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
             return text
-        return super().expression(label, text, key, real)
+        return super().expression(label, text, key, is_real)

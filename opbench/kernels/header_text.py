@@ -11,7 +11,7 @@ from typing import Any
 
 from opbench.errors import Location, UsageError
 from opbench.kernels.toml_lines import KeyPath, key_lines
-from opbench.paths import from_here, next_command
+from opbench.paths import next_command, path_from_here
 
 OPENING_LINE = "/// opbench"
 MERGED_LISTS = ("mechanism", "where", "requires")
@@ -75,7 +75,7 @@ def header_table(toml: str) -> dict[str, Any]:
         both_are_tables = isinstance(former, dict) and isinstance(current, dict)
         table["variant"] = (
             {**former, **current} if both_are_tables else former
-        )  # what is not a table is refused when the header is read
+        )  # A value that is not a table is refused when the header is read.
     return table
 
 
@@ -95,7 +95,7 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
         common_count = sum(len(key_path) == 2 and key_path[0] == key[0] for key_path in lines)
         bases = (own,) if key[1] >= common_count else ((),)
         key = (key[0], key[1] - common_count if key[1] >= common_count else key[1])
-    elif (*own, key[0], 0) in lines:  # its list replaces the common one
+    elif (*own, key[0], 0) in lines:  # The list of the variant replaces the common list.
         bases = (own,)
     key_path = ((*base, *key[:length]) for length in range(len(key), -1, -1) for base in bases)
     return Location(path, next(lines[path] for path in key_path if path in lines))
@@ -103,7 +103,7 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
 
 def root_location(path: Path, text: str, root: str) -> Location:
     """Return the line on which a file's header names a kernel or a `__constant__` variable, in any of its variants."""
-    shown_path = Path(from_here(str(path)))
+    shown_path = Path(path_from_here(str(path)))
     try:
         lines, table = _header_lines(path, text), header_table(split_header(path, text).toml)
     except UsageError:

@@ -11,7 +11,7 @@ from opbench.kernels.scalar import Argument, Struct
 from opbench.kernels.tensor_map import TensorMap
 from opbench.kernels.texture import Texture
 from opbench.kernels.variant import Variant
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 from opbench.source.declared import declaration
 
 Dim3 = tuple[int, int, int]
@@ -73,7 +73,7 @@ class KernelLaunch:
         variant = self.origin.variant
         declared = declaration(variant.sources, self.kernel) if self.kernel else None
         if declared:
-            return Location(Path(from_here(str(declared.file))), declared.line)
+            return Location(Path(path_from_here(str(declared.file))), declared.line)
         return variant.location(*self.origin.key)
 
     def buffers(self) -> set[str]:
@@ -104,7 +104,7 @@ class BuildRequest:
     kernels: tuple[str, ...]
     macros: tuple[tuple[str, str], ...] = ()
     compute_capability: str = ""
-    """The least capability the variant needs ("8.0", "9.0a"); empty means any."""
+    """The lowest compute capability that the variant needs ("8.0", "9.0a"); empty for any."""
     include: tuple[Path, ...] = ()
     """Folders in which headers are searched, in this order."""
 
@@ -113,5 +113,5 @@ class BuildRequest:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the symbols that the module must contain: kernels, by name or as name expressions, and variables."""
+        """Return the symbols that the module must contain: its kernels and its `__constant__` variables."""
         return (*self.kernels, *self.constants)

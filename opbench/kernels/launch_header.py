@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from opbench.errors import UnknownName, UsageError, unknown
-from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL_VALUES, BufferAddress, Scalar, Struct
+from opbench.errors import UnknownName, UsageError, unknown_name
+from opbench.kernels.scalar import FLOATS, SPECIAL_VALUES, STRUCT_FORMATS, BufferAddress, Scalar, Struct
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMapTemplate
-from opbench.kernels.texture import ALLOWED_MODES, CHANNELS, TextureTemplate
+from opbench.kernels.texture import ALLOWED_CHANNELS, ALLOWED_MODES, TextureTemplate
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
@@ -49,10 +49,10 @@ class HeaderReader(Protocol):
     ) -> UsageError:
         """Return an error at the line of a header's key or list item."""
 
-    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
+    def expression(self, label: str, text: object, key: KeyPath, is_real: bool = False) -> str:
         """Check an expression and return its text; errors start with `label`.
 
-        With `real`, the expression computes floats.
+        With `is_real`, the expression computes floats.
         """
 
 
@@ -71,7 +71,7 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
         )
     for key in entry:
         if key not in LAUNCH_KEYS:
-            raise reader.refuse((*key_path, key), unknown("key", key, LAUNCH_KEYS, where=f"launch[{index}]"))
+            raise reader.refuse((*key_path, key), unknown_name("key", key, LAUNCH_KEYS, place=f"launch[{index}]"))
     if fill_keys := {"zero", "fill"} & entry.keys():
         return _fill_launch(reader, index, entry, fill_keys.pop())
     for key in ("kernel", "grid", "block"):
@@ -174,7 +174,7 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
         *((k, v, IM2COL_KEYS) for k, v in im2col.items()),
     ):
         if key not in allowed_keys:
-            raise reader.refuse(key_paths[key], unknown("key", key, allowed_keys, where=label))
+            raise reader.refuse(key_paths[key], unknown_name("key", key, allowed_keys, place=label))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(
                 key_paths[key],
@@ -235,8 +235,8 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
         )
     for key, value in entry.items():
         if key not in allowed_keys:
-            raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=label))
-        allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
+            raise reader.refuse((*key_path, key), unknown_name("key", key, allowed_keys, place=label))
+        allowed = {"channels": ALLOWED_CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             allowed_text = ", ".join(str(name).lower() for name in allowed)
             raise reader.refuse(
@@ -312,8 +312,8 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
         return Scalar("f32", entry)
     if isinstance(entry, dict):
         type_name, value = next(iter(entry.items()), ("", None))
-        if len(entry) != 1 or type_name not in FORMATS or not isinstance(value, (str, int, float)):
-            type_names = ", ".join(FORMATS)
+        if len(entry) != 1 or type_name not in STRUCT_FORMATS or not isinstance(value, (str, int, float)):
+            type_names = ", ".join(STRUCT_FORMATS)
             raise reader.refuse(
                 key,
                 f'args: {entry!r} is not allowed; write one type and its value, such as {{ i64 = "n" }}; types: '
@@ -336,11 +336,11 @@ def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate
     numbers = [v for v in (values if isinstance(values, list) else [values]) if isinstance(v, (str, int, float))]
     if not type_name:
         type_name = "i32" if all(isinstance(v, int) for v in numbers) else "f32"
-    if type_name not in FORMATS or len(numbers) != (len(values) if isinstance(values, list) else 1):
+    if type_name not in STRUCT_FORMATS or len(numbers) != (len(values) if isinstance(values, list) else 1):
         raise reader.refuse(
             ("constants", name),
             f"constants.{name} = {entry!r} is not allowed; write a tensor's name, numbers, or a table with a type "
-            f"such as {{ f64 = [0.5, 1] }}; types: {', '.join(FORMATS)}",
+            f"such as {{ f64 = [0.5, 1] }}; types: {', '.join(STRUCT_FORMATS)}",
             value=entry,
         )
     for value in numbers:

@@ -1,4 +1,4 @@
-"""Compute the scale of each output element's tolerance from the sizes of its terms and their cancellation."""
+"""Compute the scale of each output element's tolerance, from the size and the cancellation of its terms."""
 
 from __future__ import annotations
 

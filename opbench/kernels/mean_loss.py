@@ -1,4 +1,4 @@
-"""Base of losses that are means, with their gradients: micro-batches, and the tolerance of a loss stored in f32."""
+"""Base class of losses that are means, and of their gradients, for one or several micro-batches."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MeanLoss(Operator):
 
     @property
     def count(self) -> int:
-        """Return the number of elements that the mean is over: n per batch, unless an operator defines another."""
+        """Return the number of elements of the mean: n per batch, unless the operator overrides this."""
         return self.n * self.micro
 
     def validate(self) -> None:
-        """Refuse a mean over no batch."""
+        """Raise UsageError if the mean has no batch."""
         if self.micro < 1:
             raise UsageError(
                 f"{self.name}{self}: micro={self.micro} is not allowed; choose at least 1",
@@ -43,14 +43,14 @@ class MeanLoss(Operator):
         return "f32" if name == "loss" else self.dtype
 
     def reduction(self) -> int:
-        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
+        """Return 1, because losses are added in two stages, so that the error is a few roundings of their sum."""
         return 1
 
     def share_of_f32(self) -> float:
-        """Return the part of the tolerance of stored gradients that a loss in f32 has."""
+        """Return the factor that reduces the tolerance of gradients in `dtype` to that of a loss in f32."""
         return float(8 * UNIT_ROUNDOFF["f32"] * self.reduction() ** 0.5 / self.tolerance("f32").elementwise)
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """Return the results' own sizes: a difference of two inputs is rounded once, however much of it cancels."""
+        """Return the absolute results, because a difference of two inputs is rounded only once."""
         sizes = {name: np.abs(array) for name, array in self.reference_outputs(inputs).items()}
         return {**sizes, "loss": sizes["loss"] * self.share_of_f32()}

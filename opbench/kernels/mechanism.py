@@ -52,4 +52,4 @@ MECHANISMS: Mapping[str, str] = {
     "cluster": "let the blocks of a cluster share data or partial results",
     "overlapped_launch": "start a kernel before the previous one has ended (programmatic dependent launch)",
 }
-"""A closed list: a header that names another mechanism is refused."""
+"""Descriptions of all mechanisms; a header that names another mechanism is refused."""

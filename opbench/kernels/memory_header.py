@@ -13,8 +13,8 @@ from opbench.kernels.variant import LaunchTemplate
 from opbench.source.sources import Source
 
 NO_OPERATOR = "none"
-"""The value of `operator` in such a header."""
-CONTENTS = ("random", "zero", "uninitialised")
+"""The value of `operator` in the header of a file without an operator."""
+INITIAL_CONTENTS = ("random", "zero", "uninitialised")
 """The content of memory before the first launch: seeded numbers, zeros, or uninitialised."""
 BUFFER_TYPES = ("f32", "f64", "f16", "bf16", "i32", "u8", "u32", "i64", "i16", "i8", "u64")
 """The types of elements that a buffer may have."""
@@ -55,6 +55,6 @@ def table_of(entries: Mapping[str, str]) -> str:
 
 
 def buffer_text(buffer: BufferTemplate) -> str:
-    """Return a buffer's table as text, as in a header."""
+    """Return the entry of a buffer in a header, as TOML text."""
     size = {"elements": f'"{buffer.elements}"'} if buffer.elements else {}
     return table_of({"type": f'"{buffer.type}"', **size, "content": f'"{buffer.content}"'})

@@ -22,7 +22,7 @@ class GroupNormGeometry(Operator):
 
     @property
     def width(self) -> int:
-        """Channels of a group."""
+        """Return the number of channels of a group."""
         return self.channels // self.groups
 
     def image_axes(self) -> str:
@@ -30,7 +30,7 @@ class GroupNormGeometry(Operator):
         return "batch channels pixels" if self.layout == "nchw" else "batch pixels channels"
 
     def validate(self) -> None:
-        """Refuse groups that do not divide the channels."""
+        """Raise UsageError if the groups do not divide the channels."""
         if self.groups < 1 or self.channels % self.groups:
             raise UsageError(
                 f"{self.name}{self}: groups={self.groups} is not allowed; choose a divisor of channels={self.channels}",

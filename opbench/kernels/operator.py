@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench.errors import Location, UsageError, unknown
+from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.arrays import by_pieces, compute_on_gpu, draw_random
 from opbench.kernels.axes import read_axes
 from opbench.kernels.gradient import Gradient
@@ -88,7 +88,7 @@ class Operator:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "edges" in vars(cls):  # the name in operators of earlier versions
+        if "edges" in vars(cls):  # Operators of earlier versions name `special_inputs` "edges".
             cls.special_inputs = vars(cls)["edges"]
 
     def __post_init__(self) -> None:
@@ -275,11 +275,11 @@ class Operator:
                     axis_names = [key for key, value in scope.items() if isinstance(value, int)]
                     file = sys.modules[type(self).__module__].__file__
                     raise UsageError(
-                        unknown("axis", axis, axis_names, where=f"{file}: {self.name}: '{name}' = '{axes}'")
+                        unknown_name("axis", axis, axis_names, place=f"{file}: {self.name}: '{name}' = '{axes}'")
                     )
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
             if (dtype := self.tensor_dtype(name)) not in DTYPES:
-                raise UsageError(unknown("dtype", dtype, DTYPES, where=f"{self.name}: '{name}'"))
+                raise UsageError(unknown_name("dtype", dtype, DTYPES, place=f"{self.name}: '{name}'"))
             tensors.append(Tensor(name, shape, dtype))
         return tensors
 
@@ -390,7 +390,10 @@ class Operator:
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:
-        """Compute the reference where the inputs are; return outputs by name, or raise UsageError for a wrong shape."""
+        """Compute the reference with NumPy or, for inputs on the GPU, with CuPy; return the outputs by name.
+
+        Raises UsageError for an output of a wrong shape.
+        """
         try:
             result = self.reference(**wide)
         except UsageError:
@@ -454,7 +457,7 @@ class Operator:
         fields = {f.name: f for f in dataclasses.fields(cls)}
         for key in axes:
             if key not in fields:
-                raise UsageError(unknown("axis", key, fields, where=cls.name))
+                raise UsageError(unknown_name("axis", key, fields, place=cls.name))
         missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in axes]
         if missing:
             raise UsageError(

@@ -142,7 +142,7 @@ def pointer_type(parameter: Sequence[Token], aliases: Mapping[str, Sequence[str]
 
 
 def dtype_of(written: str) -> str:
-    """Return the header's dtype for a C type, or for a vector's components; "" for any other type."""
+    """Return the dtype of a C type, or of the components of a vector type; "" for any other type."""
     name = written.removeprefix("std::")
     vector = _VECTOR.fullmatch(name)
     if vector is None or vector[3]:

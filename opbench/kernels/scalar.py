@@ -14,12 +14,12 @@ from opbench.kernels import expression
 if TYPE_CHECKING:
     import numpy as np  # not needed by `opbench list`
 
-FORMATS = {
+STRUCT_FORMATS = {
     "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
     "f16": "e", "bf16": "H", "f32": "f", "f64": "d",
 }  # fmt: skip
 """The format character of the module `struct` for each type name."""
-ELEMENT_BYTES: Mapping[str, int] = {name: struct.calcsize(code) for name, code in FORMATS.items()}
+ELEMENT_BYTES: Mapping[str, int] = {name: struct.calcsize(code) for name, code in STRUCT_FORMATS.items()}
 """Bytes of one element for each type name."""
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 """Types whose value may be an expression over floats, such as "1 / sqrt(d)"."""
@@ -58,7 +58,10 @@ class Scalar:
             if isinstance(evaluated, str):
                 raise UsageError(
                     f"{self.type} = '{value}' is the text '{evaluated}'; write a number, or an expression whose "
-                    "value is a number"
+                    "value is a number",
+                    kind="not-allowed",
+                    subject=self.type,
+                    value=evaluated,
                 )
             value = evaluated
         bound = Scalar(self.type, value)
@@ -68,7 +71,7 @@ class Scalar:
     def packed(self) -> bytes:
         """Return the scalar's bytes in memory; raise UsageError if its type cannot represent the number."""
         assert not isinstance(self.value, str)
-        format_code = FORMATS[self.type]
+        format_code = STRUCT_FORMATS[self.type]
         try:
             if self.type == "bf16":
                 (bits,) = struct.unpack("<I", struct.pack("<f", self.value))
@@ -78,7 +81,10 @@ class Scalar:
         except (struct.error, OverflowError):
             raise UsageError(
                 f"{{ {self.type} = {self.value} }}: {self.value} is outside the range of {self.type}; write a "
-                "smaller number or another type"
+                "smaller number or another type",
+                kind="out-of-range",
+                subject=self.type,
+                value=self.value,
             ) from None
 
     def __str__(self) -> str:

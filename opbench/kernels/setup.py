@@ -21,8 +21,8 @@ class Setup:
     """Workspaces of the setup launches that other launches read; the other ones are not needed after the setup."""
     launches: int = 0
 
-    def serves(self, constant: Collection[str]) -> bool:
-        """Return whether the case has setup launches that read only inputs in `constant`."""
+    def depends_only_on(self, constant: Collection[str]) -> bool:
+        """Return whether the case has setup launches, and they read only inputs in `constant`."""
         return bool(self.launches) and set(self.inputs) <= set(constant)
 
 

@@ -34,13 +34,13 @@ SIZES_TRIED = 16
 """Number of sizes tried for one axis at a time."""
 VARIATIONS = 3
 """Problems with other sizes made from each accepted problem."""
-FACTORS = (1, 2, 3, 5, 8)
+SIZE_FACTORS = (1, 2, 3, 5, 8)
 """Multiples of a rule's numbers to try as sizes."""
-GROWTH = (2, 3, 8, 32)
+GROWTH_FACTORS = (2, 3, 8, 32)
 """Factors by which an axis should exceed its smallest size in some problem, so that loops have several passes."""
 MAX_SMALL_SIZE = 4
 """An axis with sizes up to this, such as a stride, gets only sizes that a start or a rule has."""
-SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
+DEFAULT_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
 """Other sizes to try."""
 
 
@@ -87,7 +87,7 @@ def make_shapes(
         solved = search.solve({**start.axes, **search.modes()}, start_number)
         if solved is not None:
             fits = is_small if is_small(solved) else is_affordable
-            problems_made |= dict.fromkeys(search.varied(solved, fits, is_small))
+            problems_made |= dict.fromkeys(search.variations_of(solved, fits, is_small))
         if sum(map(is_small, problems_made.keys() - set(operators))) >= OVERSAMPLING * count:
             break
     new_problems = [problem for problem in problems_made if problem not in operators]
@@ -151,7 +151,7 @@ class _Search:
             if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
         }
         rule_numbers |= {config[name] for config in self.configs for name in names_in_rules & self.variant.tune.keys()}
-        multiples = {*SIZES, *(rule_number * factor for rule_number in rule_numbers for factor in FACTORS)}
+        multiples = {*DEFAULT_SIZES, *(rule_number * factor for rule_number in rule_numbers for factor in SIZE_FACTORS)}
         not_axes = self.allowed.keys() | self.variant.tune.keys() | self.variant.define.keys()
         axes = [f.name for f in fields(self.operator) if f.name not in self.allowed]
         names_property = bool(names_in_rules - set(axes) - not_axes)
@@ -161,7 +161,7 @@ class _Search:
             if axis in names_in_rules:
                 is_small_axis = (
                     max(start_sizes) <= MAX_SMALL_SIZE
-                )  # such as a stride, of which large values make no sense
+                )  # for example a stride, for which large values make no sense
                 sizes[axis] = tuple(sorted(start_sizes | rule_numbers if is_small_axis else multiples))
             elif names_property:
                 sizes[axis] = tuple(
@@ -260,7 +260,7 @@ class _Search:
         for name, sizes in self.sizes.items():
             yield from ({**axes, name: size} for size in self.rng.sample(sizes, min(SIZES_TRIED, len(sizes))))
 
-    def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
+    def variations_of(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
         """Yield the problem and variations of its sizes that are accepted and, if possible, small."""
         groups = self._axis_groups()
         for _ in range(VARIATIONS):
@@ -343,11 +343,11 @@ def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, 
             yield from _solutions(body if _value(test, scope) else other, scope)
             yield from _solutions(test, scope)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            for unknown, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
+            for unknown_name, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
                 limit = _value(other, scope)
                 if sign is not None and limit is not None:
                     for target in _satisfying_values(sign, limit):
-                        yield from _solve_expression(unknown, target, scope)
+                        yield from _solve_expression(unknown_name, target, scope)
         case ast.Name() | ast.BinOp():  # a number that must not be 0
             yield from _solve_expression(node, 1, scope)
 
@@ -453,7 +453,7 @@ def _choose_diverse(
 def _tested_properties(problem: Operator, size: Mapping[str, int], smallest: Mapping[str, int]) -> set[object]:
     """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, modes."""
     result: set[object] = {
-        (axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * smallest[axis]
+        (axis, factor) for axis in size for factor in GROWTH_FACTORS if size[axis] >= factor * smallest[axis]
     }
     result |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
     return result | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

@@ -11,18 +11,18 @@ from opbench.errors import UsageError
 from opbench.kernels import expression
 
 Config = dict[str, int]
-RANGE = "{ from = 16, to = 128, step = 16 } or { from = 1, to = 64, times = 2 }, and first = 32 for its default"
+RANGE_EXAMPLE = "{ from = 16, to = 128, step = 16 } or { from = 1, to = 64, times = 2 }, and first = 32 for its default"
 MAX_RANGE_LENGTH = 4096
 """Most values of one range; a longer range is probably a mistake."""
 
 
 def tunable_values(value: object) -> tuple[int, ...]:
-    """Return the values of one tunable from a list or a range, the default first; raise UsageError otherwise."""
+    """Return the values of a tunable in a header, a list or a range, the default first; raise UsageError for others."""
     if isinstance(value, dict):
         return _range(value)
     if not isinstance(value, list) or not value or not all(type(v) is int for v in value):
         raise UsageError(
-            f"= {value!r} is not allowed; write a list of whole numbers, or a range such as {RANGE}",
+            f"= {value!r} is not allowed; write a list of whole numbers, or a range such as {RANGE_EXAMPLE}",
             kind="not-allowed",
             value=value,
         )
@@ -35,7 +35,7 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     step_keys = int_entries.keys() & {"step", "times"}
     if unknown_keys or len(step_keys) != 1 or not {"from", "to"} <= int_entries.keys():
         raise UsageError(
-            f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}",
+            f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE_EXAMPLE}",
             kind="not-a-range",
             value=table,
         )
@@ -138,7 +138,9 @@ class Space:
         rules_by_index: list[list[str]] = [[] for _ in index_of]
         for rule in self.where if index_of else ():
             needed_tunables = self._dependencies(rule) & index_of.keys()
-            missing = self._dependencies(rule) - index_of.keys()  # evaluated last: raises for an unknown name
+            missing = (
+                self._dependencies(rule) - index_of.keys()
+            )  # A rule with an unknown name is evaluated last, and raises UsageError.
             rules_by_index[
                 len(index_of) - 1 if missing else max((index_of[n] for n in needed_tunables), default=0)
             ].append(rule)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels import expression
 from opbench.kernels.space import tunable_values
 from opbench.kernels.variant import Variant
@@ -21,7 +21,7 @@ def with_space(variant: Variant, path: Path) -> Variant:
     table = read_toml(path)
     tune, added_rules = table.get("tune", {}), table.get("where", [])
     if unknown_keys := table.keys() - {"tune", "where"}:
-        raise UsageError(unknown("key", min(unknown_keys), ("tune", "where"), where=str(path)))
+        raise UsageError(unknown_name("key", min(unknown_keys), ("tune", "where"), place=str(path)))
     if not isinstance(tune, dict) or not isinstance(added_rules, list) or not (tune or added_rules):
         raise UsageError(
             f"{path}: the file needs a table tune, a list where, or both, as in a variant's header; for example: "
@@ -32,7 +32,7 @@ def with_space(variant: Variant, path: Path) -> Variant:
     new_tune = dict(variant.tune)
     for name, value in tune.items():
         if name not in new_tune:
-            raise UsageError(unknown("tunable", name, new_tune, f"of {variant.id}", where=str(path)))
+            raise UsageError(unknown_name("tunable", name, new_tune, f"of {variant.id}", place=str(path)))
         new_tune[name] = _values(path, name, value)
     _require_rules(path, added_rules)
     result = replace(variant, tune=new_tune, where=(*variant.where, *added_rules), searched=True)
@@ -61,7 +61,10 @@ def _require_rules(path: Path, rules: Sequence[object]) -> None:
     for rule in rules:
         if not isinstance(rule, str):
             raise UsageError(
-                f'{path}: where: {rule!r} is not a valid expression; write a text such as "BM * BN <= 4096"'
+                f'{path}: where: {rule!r} is not a valid expression; write a text such as "BM * BN <= 4096"',
+                kind="not-an-expression",
+                subject="where",
+                value=rule,
             )
         try:
             expression.parse(rule)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from opbench.kernels.operator import Operator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 FAR_VALUE = 1000.0
 """A number whose float32 exponential is infinite (0 for its negative), and near which bfloat16 has steps of 4."""
-LEVEL = 1.0 / 3
-"""A number whose sums are never exact."""
+INEXACT_VALUE = 1.0 / 3
+"""A number without an exact binary representation, so that its sums are never exact."""
 TINY_F32 = 2.0**-132
 """Factor that makes a random normal subnormal in float32 and bfloat16."""
 TINY_F64 = 2.0**-1028
@@ -54,7 +54,7 @@ def _set_nan(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "ties": ("many equal inputs", lambda x, rng: np.rint(x)),
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
-    "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, LEVEL)),
+    "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, INEXACT_VALUE)),
     "tiny": (
         "inputs below the least normal number",
         lambda x, rng: x * (TINY_F64 if x.dtype == np.float64 else TINY_F32),
@@ -75,7 +75,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
     kinds_declared = [kind for kinds_of_input in problem.special_inputs.values() for kind in kinds_of_input]
     for kind in kinds_declared:
         if kind not in SPECIAL_INPUTS:
-            raise UsageError(unknown("kind", kind, SPECIAL_INPUTS, where=f"{problem.name}: special_inputs"))
+            raise UsageError(unknown_name("kind", kind, SPECIAL_INPUTS, place=f"{problem.name}: special_inputs"))
     return [
         kind for kind in (INTEGER_KINDS if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in kinds_declared
     ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 from opbench.records import read_toml
 
 TASK_PREFIX = "torch:"
-"""How a header's `operator` begins that names a PyTorch task."""
+"""The prefix of `operator` in a header if it names a PyTorch task."""
 TASK_FILE = "operator.toml"
 """The file of an operator's folder that names a PyTorch task, instead of operator.py."""
 
@@ -52,7 +52,7 @@ def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
         )
     if not path.is_file():
         raise UsageError(
-            f"'{text}': the file {from_here(str(path))} does not exist; name a Python file that defines a class Model",
+            f"'{text}': the file {path_from_here(str(path))} does not exist; name a Python file with a class Model",
             kind="no-such-file",
         )
     return TorchTask(str(path), model or "Model", operator)
@@ -65,5 +65,9 @@ def task_of_folder(folder: Path) -> TorchTask | None:
         return None
     torch_file = read_toml(path).get("torch")
     if not isinstance(torch_file, str):
-        raise UsageError(f"{from_here(str(path))}: has no key 'torch'; write torch = \"_task.py:Model\"")
+        raise UsageError(
+            f"{path_from_here(str(path))}: has no key 'torch'; write torch = \"_task.py:Model\"",
+            kind="missing-key",
+            subject="torch",
+        )
     return read_reference(torch_file, folder, folder.name)

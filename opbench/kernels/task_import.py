@@ -37,10 +37,10 @@ class ImportedTask:
     """Why it was not imported."""
 
 
-Done = Callable[[ImportedTask], None]
+OnTask = Callable[[ImportedTask], None]
 
 
-def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedTask]:
+def import_kernelbench(source: Path, out: Path, on_task: OnTask) -> list[ImportedTask]:
     """Write a folder for each KernelBench task: a Python file with a class Model and a function get_inputs().
 
     A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
@@ -55,7 +55,7 @@ def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedT
         )
     return _import(
         [
-            _Source(TorchTask(str(path)).name, path, "Model", functools.partial(path.read_text, "utf-8"))
+            _TaskSource(TorchTask(str(path)).name, path, "Model", functools.partial(path.read_text, "utf-8"))
             for path in files
         ],
         out,
@@ -63,7 +63,7 @@ def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedT
     )
 
 
-def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTask]:
+def import_flashinfer(source: Path, out: Path, on_task: OnTask) -> list[ImportedTask]:
     """Write a folder for each FlashInfer-Bench definition: a JSON file with axes, inputs, outputs and a reference.
 
     A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
@@ -71,7 +71,7 @@ def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTa
     """
     definitions = [(path, _definition(path)) for path in sorted(_require_folder(source).rglob("*.json"))]
     tasks = [
-        _Source(
+        _TaskSource(
             "torch_" + re.sub(r"\W+", "_", definition.name).lower(),
             path,
             "run",
@@ -90,8 +90,8 @@ def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTa
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A task to be imported; `text` returns the text of its Python file, and raises UsageError if there is none."""
+class _TaskSource:
+    """A task to import; `text` returns the text of its Python file, or raises UsageError."""
 
     operator: str
     path: Path
@@ -138,7 +138,7 @@ def _is_kernelbench(path: Path) -> bool:
     return {"Model", "get_inputs"} <= names
 
 
-def _import(tasks: Sequence[_Source], out: Path, on_task: Done) -> list[ImportedTask]:
+def _import(tasks: Sequence[_TaskSource], out: Path, on_task: OnTask) -> list[ImportedTask]:
     for source in tasks:
         if (out / source.operator).exists():
             raise UsageError(

@@ -17,7 +17,7 @@ class Task(Protocol):
 def limits_of(
     task: Task, values: Mapping[str, np.ndarray], candidates: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, Any]]:
-    """Return for each index input the candidate from which on the task fails, and whether -1 is padding.
+    """Return the limit of each index input, and whether -1 is padding, by trying values.
 
     `values` has all inputs, with 0 as each index; the task must accept them. A limit is right if the task accepts
     limit - 1 and refuses the limit in all elements; None if no candidate is. -1 is padding if it gives other results

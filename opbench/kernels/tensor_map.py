@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from opbench.errors import LaunchError, UsageError, unknown
+from opbench.errors import LaunchError, UsageError, unknown_name
 from opbench.kernels import expression
 
-if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
+if TYPE_CHECKING:  # The import loads NumPy, which reading headers does not need.
     from opbench.kernels.tensors import Tensor
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1, "i8": 1, "u8": 1}
@@ -209,20 +209,22 @@ class TensorMapTemplate:
         """Return the map with all numbers evaluated; raise UsageError for an unknown tensor, type or name."""
         tensor_by_name = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in tensor_by_name:
-            raise UsageError(unknown("tensor", self.tensor, tensor_by_name, where=f"tensor map '{self.name}'"))
+            raise UsageError(unknown_name("tensor", self.tensor, tensor_by_name, place=f"tensor map '{self.name}'"))
         tensor = tensor_by_name[self.tensor]
         type_text = self.type or tensor.dtype
         element_type = str(type_text if type_text in ELEMENT_BYTES else expression.evaluate(type_text, scope))
         if element_type not in ELEMENT_BYTES:
-            raise UsageError(unknown("type", element_type, ELEMENT_BYTES, where=f"tensor map '{self.name}'"))
+            raise UsageError(unknown_name("type", element_type, ELEMENT_BYTES, place=f"tensor map '{self.name}'"))
         swizzle = self.swizzle if self.swizzle in SWIZZLE_BYTES else str(expression.evaluate(self.swizzle, scope))
         if swizzle not in SWIZZLE_BYTES:
-            raise UsageError(unknown("swizzle", swizzle, SWIZZLE_BYTES, where=f"tensor map '{self.name}'"))
+            raise UsageError(unknown_name("swizzle", swizzle, SWIZZLE_BYTES, place=f"tensor map '{self.name}'"))
         element_bytes = ELEMENT_BYTES[element_type]
         if not self.dims and element_bytes * tensor.elements != tensor.nbytes:
             raise UsageError(
                 f"tensor map '{self.name}': dims are missing, and opbench cannot derive dims when {tensor.dtype} is "
-                f'read as {element_type}; add dims = ["width", "height"] with sizes in {element_type} elements'
+                f'read as {element_type}; add dims = ["width", "height"] with sizes in {element_type} elements',
+                kind="missing-key",
+                subject="dims",
             )
 
         def numbers(texts: Sequence[str]) -> tuple[int, ...]:

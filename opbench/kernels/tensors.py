@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels.arrays import FLOAT8, by_pieces, from_bf16, from_float8, to_bf16, to_float8
 
 Arrays = dict[str, np.ndarray]
@@ -83,8 +83,10 @@ def vector_width(dtype: str, *sizes: int) -> int:
     Without a size it is the number of elements in 16 bytes. Raises UsageError for an unknown dtype.
     """
     if dtype not in DTYPES:
-        raise UsageError(unknown("dtype", dtype, DTYPES, where="vector_width"))
-    return math.gcd(VECTOR_BYTES // DTYPES[dtype].itemsize, *sizes)  # the first number is a power of two
+        raise UsageError(unknown_name("dtype", dtype, DTYPES, place="vector_width"))
+    return math.gcd(
+        VECTOR_BYTES // DTYPES[dtype].itemsize, *sizes
+    )  # Bytes per vector divided by bytes per element is a power of two.
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opbench.errors import LaunchError, UsageError, unknown
+from opbench.errors import LaunchError, UsageError, unknown_name
 from opbench.kernels import expression
 
-if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
+if TYPE_CHECKING:  # The import loads NumPy, which reading headers does not need.
     from opbench.kernels.tensors import Tensor
 
-TYPES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
+TEXEL_TYPE_BYTES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
 """Bytes of each component type of a texel."""
-CHANNELS = (1, 2, 4)
+ALLOWED_CHANNELS = (1, 2, 4)
 ALLOWED_MODES = {
     "filter": ("point", "linear"),
     "address": ("clamp", "border", "wrap", "mirror"),
@@ -49,7 +49,7 @@ class Texture:
     @property
     def texel_bytes(self) -> int:
         """Return the size of one texel in bytes."""
-        return TYPES[self.type] * self.channels
+        return TEXEL_TYPE_BYTES[self.type] * self.channels
 
     @property
     def rows(self) -> int:
@@ -87,7 +87,7 @@ class Texture:
                 f"address = '{self.address}' needs normalized = true; set normalized = true, or use address = 'clamp'"
             )
         if message:
-            raise LaunchError(f"{noun} '{self.name}': {message}")
+            raise LaunchError(f"{noun} '{self.name}': {message}", kind="texture", subject=self.name)
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,12 @@ class TextureTemplate:
         """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""
         tensor_by_name = {tensor.name: tensor for tensor in tensors}
         if self.tensor not in tensor_by_name:
-            raise UsageError(unknown("tensor", self.tensor, tensor_by_name, where=f"texture '{self.name}'"))
+            raise UsageError(unknown_name("tensor", self.tensor, tensor_by_name, place=f"texture '{self.name}'"))
         dtype = tensor_by_name[self.tensor].dtype
-        if dtype not in TYPES:
-            raise UsageError(unknown("dtype", dtype, TYPES, where=f"texture '{self.name}': '{self.tensor}'"))
+        if dtype not in TEXEL_TYPE_BYTES:
+            raise UsageError(
+                unknown_name("dtype", dtype, TEXEL_TYPE_BYTES, place=f"texture '{self.name}': '{self.tensor}'")
+            )
         size = tuple(int(expression.evaluate(text, scope)) for text in self.size)
         fields = dict(self.settings)
         return Texture(

@@ -52,7 +52,8 @@ def torch_launch(run: Callable[[], Any], outputs: Sequence[torch.Tensor] = ()) -
     """Return a launch that calls `run` with CuPy's current stream as PyTorch's, and without recording gradients.
 
     `outputs` are the tensors that PyTorch cannot write into. `run` returns one new tensor for each of them, and the
-    launch's function `collect` copies those into `outputs`. The copy is not timed: PyTorch's users would not make it.
+    launch's function `collect` copies those into `outputs`. Users of PyTorch need no such copy, so it
+    is not timed.
     """
     import cupy
     import torch
@@ -61,7 +62,7 @@ def torch_launch(run: Callable[[], Any], outputs: Sequence[torch.Tensor] = ()) -
 
     def cupy_stream() -> Any:
         handle = cupy.cuda.get_current_stream().ptr
-        # Handle 0 is the default stream, for which ExternalStream would make a new one of its own.
+        # Handle 0 is the default stream; ExternalStream would make a new stream for it.
         return torch.cuda.stream(torch.cuda.ExternalStream(handle) if handle else torch.cuda.default_stream())
 
     def launch() -> None:

@@ -28,18 +28,18 @@ from opbench.source.precision import UNIT_ROUNDOFF
 Sizes = dict[str, int]
 
 MIN_LITERAL = 4
-"""The least number within get_inputs() that counts as a size; smaller ones are dimensions, strides and bounds."""
+"""The smallest number in get_inputs() that is taken for a size; smaller ones are dimensions, strides or bounds."""
 FIRST_SIZES = (17, 16, 13, 12, 24, 8, 32, 33, 64)
 SMALLER_SIZES = (7, 8, 6, 5, 4, 3, 2, 1)
 OTHER_SIZES = (1, 2, 3, 5, 7, 8, 16, 19, 33, 40, 65)
 EXAMPLES, TRIES = 5, 60
 BASE_COST, MOST_COST = 1.5e5, 6e5
-"""Elements plus FLOPs of the first example and of any."""
+"""Most elements plus FLOPs of the first example, and of every example."""
 MAX_EXAMPLE_COST = 2e7
 """Elements plus FLOPs above which a task is refused, because no small problem was found."""
 CACHED_MODELS = 32
-KINDS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
-INTEGER_KINDS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPE_OF_TORCH = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
+INTEGER_TORCH_TYPES = ("int64", "int32", "int16", "int8", "uint8", "bool")
 MAX_SPECIAL_ERROR = 8 * UNIT_ROUNDOFF["f32"]
 """Relative error of a float32 run up to which a kind of special inputs has a defined result."""
 
@@ -121,7 +121,7 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
 
 
 def _axis_name(name: str) -> str:
-    """Return the name of an axis: that of the variable, or a changed name if operators have that attribute."""
+    """Return the name of an axis for a variable: its name, changed if it is an attribute of operators."""
     return f"{name}_count" if hasattr(TorchOperator, name) else name
 
 
@@ -250,15 +250,16 @@ def _plain(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _kind(tensor: Any) -> str:
+def _dtype_name(tensor: Any) -> str:
     name = str(tensor.dtype).removeprefix("torch.")
-    if name in INTEGER_KINDS:
+    if name in INTEGER_TORCH_TYPES:
         return "u8" if name in ("bool", "uint8") else "i32"
-    if name not in KINDS:
+    if name not in DTYPE_OF_TORCH:
         raise BadTask(
-            f"has a tensor of {name}, which opbench does not support; use one of {', '.join(KINDS)} or an integer type"
+            f"has a tensor of {name}, which opbench does not support; use one of "
+            f"{', '.join(DTYPE_OF_TORCH)} or an integer type"
         )
-    return KINDS[name]
+    return DTYPE_OF_TORCH[name]
 
 
 class TaskServer:
@@ -361,7 +362,7 @@ class TaskServer:
                 unchanged.append(name)
             elif changed != shapes:
                 axes[name] = value
-        for name in unchanged:  # sizes that must be equal have one axis
+        for name in unchanged:  # Sizes that must be equal become one axis.
             equal_constants = [
                 other_name for other_name in unchanged if self.original[other_name] == self.original[name]
             ]
@@ -413,7 +414,7 @@ class TaskServer:
     def _examples(self, axes: Sizes) -> list[Sizes]:
         rng = random.Random(len(self.source))
         base = dict(axes)
-        # A size that may not become smaller than another is reduced after that one: in the second round.
+        # A size that must not be smaller than another is reduced in the second round, after the other.
         for goals in (FIRST_SIZES, FIRST_SIZES, SMALLER_SIZES):
             for name in sorted(axes, key=lambda axis: -axes[axis]):
                 if goals is FIRST_SIZES and base[name] != axes[name]:
@@ -556,7 +557,7 @@ def _cost(costs: Mapping[str, Any] | None) -> float:
 
 
 def _tensor(name: str, tensor: Any, parameter: bool) -> dict[str, Any]:
-    return {"name": name, "shape": list(tensor.shape) or [1], "dtype": _kind(tensor), "parameter": parameter}
+    return {"name": name, "shape": list(tensor.shape) or [1], "dtype": _dtype_name(tensor), "parameter": parameter}
 
 
 def _output_names(count: int) -> list[str]:
@@ -583,7 +584,7 @@ def _is_finite(outputs: Sequence[tuple[str, np.ndarray]]) -> bool:
 def _is_defined_where(
     outputs: Sequence[tuple[str, np.ndarray]], example_outputs: Sequence[tuple[str, np.ndarray]]
 ) -> bool:
-    """Return whether outputs are finite, or have the infinity that the inputs of get_inputs() give, too.
+    """Return whether outputs are finite, or have only infinities that the inputs of get_inputs() also give.
 
     An empty segment has such a result: the logarithm of a sum of no exponentials is -infinity.
     """

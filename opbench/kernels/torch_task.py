@@ -32,7 +32,7 @@ FLOAT32_MARGIN = 4
 LIMIT_S = 300.0
 MAX_INTEGER_INPUT = 8
 MAX_TASK_BYTES = 2 << 30
-"""Most bytes of a problem that is timed without being asked for; the reference needs several times as many."""
+"""Most bytes of a problem that is timed by default; its reference needs several times as much memory."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class TaskProcess:
         return header, received
 
     def _location(self, line: int) -> Location:
-        return Location(Path(paths.from_here(str(self.task.file))), line)
+        return Location(Path(paths.path_from_here(str(self.task.file))), line)
 
     def _started(self) -> Connection:
         if self._pipe is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.errors import Location, UsageError, unknown, with_location
+from opbench.errors import Location, UsageError, unknown_name, with_location
 from opbench.kernels import expression
 from opbench.kernels.header_text import header_location
 from opbench.kernels.scalar import Scalar, Struct
@@ -16,7 +16,7 @@ from opbench.kernels.space import Config, Space
 from opbench.kernels.task_file import TorchTask
 from opbench.kernels.tensor_map import TensorMapTemplate
 from opbench.kernels.texture import TextureTemplate
-from opbench.paths import from_here
+from opbench.paths import path_from_here
 from opbench.source.precision import PRODUCTS
 from opbench.source.sources import Source
 
@@ -133,7 +133,7 @@ class Variant:
     def location(self, *key: str | int) -> Location:
         """Return the location of a header's key or list item, such as `"launch", 0, "grid"`."""
         text = self.header or (self.sources[0].text if self.sources else "")
-        return header_location(Path(from_here(str(self.path))), text, key, self.name)
+        return header_location(Path(path_from_here(str(self.path))), text, key, self.name)
 
     @property
     def unit(self) -> str:
@@ -172,7 +172,7 @@ class Variant:
         modes = problem.modes()
         for mode in self.supports:
             if mode not in modes:
-                raise UsageError(unknown("mode", mode, modes, where="supports"), self.location("supports", mode))
+                raise UsageError(unknown_name("mode", mode, modes, place="supports"), self.location("supports", mode))
         for mode, default in modes.items():
             allowed, actual = self.supports.get(mode, (default,)), problem.scope[mode]
             if actual not in allowed:

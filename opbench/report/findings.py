@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from opbench.backend.excerpt import expression_at
 from opbench.backend.findings import Finding, place_and_message, place_text
-from opbench.paths import from_here, short_path
+from opbench.paths import path_from_here, short_path
 
 WIDTH = 80
 MAX_LINE_LENGTH = 160
@@ -26,7 +26,7 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
     details += [f"remedy: {finding.remedy}"] if finding.remedy else []
     for text in details:
         lines += _wrap_detail(text, gutter, width)
-    full_path = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
+    full_path = [f"file: {path_from_here(file)}:{line}"] if path.startswith("…") else []
     lines += [f"{gutter} = {note}" for note in (*full_path, *notes)]  # paths and commands, to be copied whole
     lines.append(f"{gutter} = help: opbench help finding {finding.rule}")
     return lines

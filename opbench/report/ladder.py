@@ -10,7 +10,7 @@ from dataclasses import replace
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate
@@ -325,7 +325,7 @@ def _table(
 
 def _chart(run: Run, operator: str, problem: str) -> list[str]:
     """Return a Markdown link to the problem's chart if the run is committed under reports/; otherwise nothing."""
-    folder, reports = run.folder.resolve(), shipped("reports").resolve()
+    folder, reports = run.folder.resolve(), shipped_folder("reports").resolve()
     if not folder.is_relative_to(reports):
         return []
     problems = [section.problem for section in sections(rows(run)) if section.operator == operator]

@@ -20,7 +20,7 @@ from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Verdict
 from opbench.results.rows import Row, Times
 from opbench.timing.clock import mode_text
-from opbench.timing.measurement import Warn
+from opbench.timing.measurement import TimingWarning
 
 COLOURS = {"right": "green", "wrong": "red", "failed": "red", "invalid": "magenta", "unsupported": "dim"}
 
@@ -310,7 +310,7 @@ def _cases_by_warning(rows: Sequence[Row]) -> dict[str, int]:
 
 def _advice(warning: str) -> str:
     try:
-        return Warn(warning).advice
+        return TimingWarning(warning).advice
     except ValueError:
         return "see the report"
 

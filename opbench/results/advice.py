@@ -95,7 +95,7 @@ def advise_counted(
         case.name, case.variant.operator, str(case.problem), *(modelled or (0.0, 0.0)), counted_case=case.name,
         modelled=True,
     )  # fmt: skip
-    problems = diagnose(subject, traffic.estimated(), sources)
+    problems = diagnose(subject, traffic.scaled_to_all_blocks(), sources)
     used = case.variant.mechanism
     distance = modelled[0] / modelled[1] if modelled else 1.0
     facts = counted_facts(case, distance, traffic, resources)

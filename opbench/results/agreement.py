@@ -255,7 +255,7 @@ def compare_case(
 
     Quantities that are zero in both are skipped: they prove nothing.
     """
-    estimated = traffic.estimated()
+    estimated = traffic.scaled_to_all_blocks()
     lowered = lower(estimated, code or {})
     comparisons = []
     for quantity in QUANTITIES:

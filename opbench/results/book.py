@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from opbench import paths
-from opbench.errors import EnvironmentFault, NotAllowed, UsageError, unknown, writing_remedy
+from opbench.errors import EnvironmentFault, NotAllowed, UsageError, unknown_name, writing_remedy
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
 from opbench.records import from_json, read_record, to_json
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
-from opbench.source.precision import CLASSES
+from opbench.source.precision import PRECISION_CLASSES
 
 FORMAT = 1
 MAKE_COMMAND = "make one of a run: opbench book RUN --out book.json"
@@ -96,7 +96,7 @@ class Book:
     """Winners by problem."""
 
     mode: str
-    """The timing mode: one of `opbench.timing.clock.MODES`."""
+    """The timing mode: one of `opbench.timing.clock.TIMING_MODES`."""
     entries: tuple[BookEntry, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Notes on what was excluded and why; not in the file."""
@@ -146,7 +146,11 @@ class Book:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file as JSON data."""
-        return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
+        return {
+            "book": FORMAT,
+            "mode": self.mode,
+            "entries": [to_json(entry, omit_defaults=True) for entry in self.entries],
+        }
 
     def _text(self) -> str:
         """Return the content of the file as text with one entry per line."""
@@ -196,8 +200,8 @@ def _checked_book(value: Mapping[str, Any]) -> Book:
 def _require_sense(entry: BookEntry) -> None:
     """Raise ValueError for an entry with impossible values, such as a negative time."""
     key = f"{entry.operator}{entry.problem} on {entry.gpu}"
-    if entry.precision not in CLASSES:
-        raise NotAllowed(unknown("precision", entry.precision, CLASSES, where=key))
+    if entry.precision not in PRECISION_CLASSES:
+        raise NotAllowed(unknown_name("precision", entry.precision, PRECISION_CLASSES, place=key))
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):
@@ -329,7 +333,7 @@ def _time(result: Result, run: Run, path: Path) -> BookTime:
         result.source_sha256,
         run.header.opbench,
         run.header.started,
-        paths.portable(str(path)),
+        paths.portable_path(str(path)),
         run.header.environment.driver or "",
     )
 

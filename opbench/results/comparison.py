@@ -28,7 +28,7 @@ from opbench.results.files import Run
 from opbench.results.own_variants import best_config, summary_of
 from opbench.results.result import Launched, Result
 from opbench.timing import stats
-from opbench.timing.measurement import Warn
+from opbench.timing.measurement import TimingWarning
 
 CONFIDENCE = 0.95
 THRESHOLD = 0.01
@@ -99,7 +99,7 @@ class CaseComparison:
     machine_code: str = "unknown"
     """"identical", "changed" or "unknown"."""
     warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.measurement.Warn` from either run."""
+    """Names of `opbench.timing.measurement.TimingWarning` from either run."""
     base_case: str = ""
     """The case of BASE if it is of another variant; empty if both runs have `case`."""
     traffic_ratio: float | None = None
@@ -341,7 +341,7 @@ def _other_variant(base: Result, new: Result) -> str:
 
 def _warnings(base: Result, new: Result) -> tuple[str, ...]:
     warnings = [warning for result in (base, new) if result.measurement for warning in result.measurement.warnings]
-    return tuple(str(warning) for warning in dict.fromkeys(warnings) if warning is not Warn.TOO_SHORT)
+    return tuple(str(warning) for warning in dict.fromkeys(warnings) if warning is not TimingWarning.TOO_SHORT)
 
 
 # Verdicts ---------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def _settings(run: Run) -> dict[str, JSON]:
     # The seed of the timing only orders the samples; more processes show more of the same times' spread.
     timing = {
         f"timing.{FORMER_NAMES.get(key, key)}": value
-        for key, value in to_json(header.timing, sparse=True).items()
+        for key, value in to_json(header.timing, omit_defaults=True).items()
         if key not in ("seed", "processes")
     }
     header_fields = {"backend": header.backend or None, "opbench": header.opbench or None, "seed": header.seed}

@@ -87,7 +87,7 @@ class RunHeader:
         del fields["network"], fields["settings"]
         return {
             **fields,
-            "timing": to_json(self.timing, sparse=True),
+            "timing": to_json(self.timing, omit_defaults=True),
             "environment": self.environment.to_json(),
         }
 

@@ -89,9 +89,9 @@ class Verdict:
         """Return the verdict as JSON data."""
         record = {
             **to_json(self),
-            "findings": [to_json(finding, sparse=True) for finding in self.findings],
-            "notes": [to_json(note, sparse=True) for note in self.notes],
-            "launches": [to_json(launch, sparse=True) for launch in self.launches],
+            "findings": [to_json(finding, omit_defaults=True) for finding in self.findings],
+            "notes": [to_json(note, omit_defaults=True) for note in self.notes],
+            "launches": [to_json(launch, omit_defaults=True) for launch in self.launches],
         }
         for name in ("notes", "architecture", "run"):
             if not record[name]:
@@ -236,7 +236,7 @@ class Result:
         return {
             **to_json(replace(self, verdict=None, resources={})),
             "verdict": self.verdict.to_json() if self.verdict else None,
-            "resources": {kernel: to_json(resource, sparse=True) for kernel, resource in self.resources.items()},
+            "resources": {kernel: to_json(resource, omit_defaults=True) for kernel, resource in self.resources.items()},
         }
 
 

@@ -36,7 +36,7 @@ class Times:
     """Interquartile range divided by the median."""
     samples: int | None = None
     mode: str = ""
-    """The timing mode: one of `opbench.timing.clock.MODES`."""
+    """The timing mode: one of `opbench.timing.clock.TIMING_MODES`."""
     kernel_s: float | None = None
     """The kernel's own time: `time_s` minus the clock's calibrated offset."""
     throttled: int = 0
@@ -147,7 +147,7 @@ class Row:
     own: bool = False
     """Whether its variant is a file that the user named, not one of the catalog."""
     warnings: tuple[str, ...] = ()
-    """Names of `opbench.timing.measurement.Warn`."""
+    """Names of `opbench.timing.measurement.TimingWarning`."""
     verdict: Verdict | None = None
     times: Times | None = None
     peak: PeakShare | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opbench.gpu.limits.products import product
 from opbench.kernels.operator import Operator
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.records import plain_name
 from opbench.results.book import Book, BookEntry, BookTime, read_book
 from opbench.results.files import FILE as RUN_FILE
@@ -18,7 +18,7 @@ FILE = "winners.json"
 @functools.cache
 def committed_winners() -> Book:
     """Return the entries of all winners files in reports/; raises UsageError for a corrupt file."""
-    books = [read_book(path) for path in sorted(shipped("reports").glob(f"*/{FILE}*"))]
+    books = [read_book(path) for path in sorted(shipped_folder("reports").glob(f"*/{FILE}*"))]
     return Book("cold", tuple(entry for book in books for entry in book.entries))
 
 

@@ -1,4 +1,4 @@
-"""Advice on the cases of a run: of a GPU, whose accesses are counted here at a small problem, or of the cpu backend."""
+"""Advise on the cases of a run: name what limits each kernel, from its memory accesses, counted at a small problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opbench.backend.counts import Traffic
 from opbench.checking.checking import trace_case
-from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
@@ -36,7 +36,7 @@ from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
 from opbench.running.explaining import sources_of
-from opbench.running.shapes import FEW_WARPS, examples_of, reduced
+from opbench.running.shapes import FEW_WARPS, examples_of, reduced_problem
 from opbench.running.targets import is_file, own_variants
 
 NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
@@ -57,8 +57,8 @@ def advise_run(
 
     `read_case_run` returns the run in a folder.
 
-    Of a run on the CPU, on all variants; its times are modelled for `gpu`. Raises UsageError if the run has neither
-    times nor counts, or none of a name.
+    For a run on the CPU, return advice on all variants, with times modelled for `gpu`. Raises UsageError if the run
+    has neither times nor counts, or has none for a name.
     """
     run = read_case_run(folder)
     is_counted = run.header.backend == "cpu"
@@ -77,14 +77,16 @@ def advise_run(
     variants_of = {path: own_variants(path, catalog) for path in dict.fromkeys((*files, *targets))}
     own = [variant for variants in variants_of.values() for variant in variants]
     wanted_names = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
-    cases_to_count = list(_counted(run, wanted_names) if is_counted else _chosen(run, wanted_names))
+    cases_to_count = list(_counted_results(run, wanted_names) if is_counted else _fastest_results(run, wanted_names))
     if not cases_to_count:
         timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.status == "right" and not r.library}
         operators = {name.partition("/")[0] for name in wanted_names} & timed.keys()
         right_names = {f"{r.operator}/{r.variant}" for r in run.results if r.operator in operators and not r.library}
         listing = next_command("best", folder)
         raise UsageError(
-            unknown("right variant or case", ", ".join(sorted(wanted_names)), right_names or timed.values(), listing)
+            unknown_name(
+                "right variant or case", ", ".join(sorted(wanted_names)), right_names or timed.values(), listing
+            )
         )
     if is_counted:
         peaks = committed_ceilings(gpu)
@@ -94,12 +96,12 @@ def advise_run(
 
 
 def _is_wanted(result: Result, wanted_names: set[str]) -> bool:
-    """Return whether a result's case or variant is named; every one is if none is named."""
+    """Return whether a result's case or variant is in `wanted_names`; True for every result if that set is empty."""
     return not wanted_names or bool({result.case, f"{result.operator}/{result.variant}"} & wanted_names)
 
 
-def _counted(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
-    """Yield the first counted case of each variant, or of each named one, for each problem."""
+def _counted_results(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
+    """Yield the first counted case of each named variant (of all variants if none is named) for each problem."""
     first_of_variant: dict[tuple[str, str], Result] = {}
     for result in run.results:
         if result.status == "right" and result.case in run.traffic and _is_wanted(result, wanted_names):
@@ -107,7 +109,7 @@ def _counted(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
     yield from first_of_variant.values()
 
 
-def _chosen(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
+def _fastest_results(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
     """Yield the fastest case of each named variant, or of all own variants together, for each problem."""
     fastest: dict[tuple[str, str, str], Result] = {}
     for result in run.results:
@@ -132,34 +134,34 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     time_s = result.measurement.median_s
     advised = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
     if distance is None:
-        return _without(advised, "the run has no peaks, so no lower bound is known")
+        return _without_advice(advised, "the run has no peaks, so no lower bound is known")
     if distance * NEAR_FRACTION < 1.0:
-        return _without(advised, NEAR_BOUND)
+        return _without_advice(advised, NEAR_BOUND)
     variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
-        return _without(
+        return _without_advice(
             advised, f"no variant is called {result.variant}; name its file: opbench advise {run.folder} FILE.cu"
         )
     counted_case = small_case(variant, result, catalog)
     if counted_case is None:
-        return _without(advised, "no example of the operator fits the case")
+        return _without_advice(advised, "no example of the operator fits the case")
     device = product(gpu)
     try:
         traffic, _ = trace_case(counted_case, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
-        return _without(advised, str(error))
+        return _without_advice(advised, str(error))
     _, compiled = next(resources_of([counted_case], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
         problems = _line_problems(Subject.of_case(counted_case, variants), counted_case, traffic)
         return advised_by_lines(advised, counted_case, problems, distance, compiled.missing)
-    if not result.resources:  # such as a node of a network, whose record has no launches
+    if not result.resources:  # for example a node of a network: its record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
     counters = run.counters.get(result.case, {})
     counter_facts = measured_facts(result, peaks, traffic, counted_case.problem.bytes(), compiled.kernels, counters)
     if counter_facts is None:
-        return _without(advised, "the run does not hold its launch")
+        return _without_advice(advised, "the run does not hold its launch")
     return _with_advice(advised, counter_facts, counted_case, variants, traffic)
 
 
@@ -181,7 +183,7 @@ def _advise_counted(
 def advise_page(
     run: RunData, gpu: str, roots: Sequence[Path], on_progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, Advised]:
-    """Return the advice by case for the page of a GPU run: of each problem the fastest variant that is no library.
+    """Return the advice for the page of a GPU run, by case: on the fastest variant of each problem that is no library.
 
     In a run of the user's files, each of the user's variants counts instead.
 
@@ -192,7 +194,7 @@ def advise_page(
         return {}
     distances = {
         result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0)
-        for result in _chosen(run, set(run.header.own))
+        for result in _fastest_results(run, set(run.header.own))
     }
     farthest = sorted(
         (pair for pair in distances.values() if pair[1] * NEAR_FRACTION >= 1.0), key=lambda pair: -pair[1]
@@ -225,7 +227,7 @@ def advise_page(
 
 
 def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> Advised:
-    """Advise on a case in a process that may fail."""
+    """Advise on one case in a child process, so that a fault of the kernel ends only that process."""
     catalog = Catalog(roots)
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
     own_files = [variant for path in dict.fromkeys(targets) for variant in own_variants(path, catalog)]
@@ -249,18 +251,18 @@ def _with_advice(
 
 def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Diagnosis]:
     """Return the problems of the lines of a counted case, the costliest first."""
-    return diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
+    return diagnose(subject, traffic.scaled_to_all_blocks(), sources_of(counted.variant.path, traffic))
 
 
-def _without(advised: Advised, reason: str) -> Advised:
+def _without_advice(advised: Advised, reason: str) -> Advised:
     return replace(advised, reason=reason)
 
 
 def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:
-    """Return the measured case at a size that is counted quickly, or the example most like it; None if none fits."""
+    """Return a case like the measured one that is counted quickly: smaller, or an example; None if none fits."""
     config = {name: value for name, value in result.config.items() if name in (variant.configs or [{}])[0]}
     operator = catalog.operator(variant.operator)
-    smaller = reduced(variant, config, operator.from_axes(result.axes))
+    smaller = reduced_problem(variant, config, operator.from_axes(result.axes))
     if smaller is not None:
         return Case(variant, config, smaller)
     fitting = [

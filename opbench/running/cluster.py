@@ -29,7 +29,7 @@ from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
 from opbench.running.problem import RunSettings
 from opbench.running.progress import OnProgress, Progress
-from opbench.running.protocol import Open, iterate_problems
+from opbench.running.protocol import OpenBackend, iterate_problems
 from opbench.running.remote import WorkerDescription
 from opbench.running.runner import RunEnded, RunResults, slowest_first
 from opbench.running.suite import Suite
@@ -87,7 +87,7 @@ class _WorkerPool:
         limits = modelled_gpu.limits if modelled_gpu else None
         self._order = remote.RunOrder(
             f"opbench-{uuid.uuid4().hex}",
-            Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
+            OpenBackend(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
             RunSettings(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
             options.backend == "cuda" and options.measure,
             __version__,
@@ -110,10 +110,12 @@ class _WorkerPool:
         remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
         self._sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
         for case in remaining:
-            remote.pack_for_worker(case, self._roots)  # refuses variants that other machines lack, before any case runs
+            remote.pack_for_worker(
+                case, self._roots
+            )  # raises UsageError, before any case runs, for a variant that other machines lack
         self._dispatch.add(slowest_first(list(iterate_problems(remaining))))
         self._wait_for_workers()
-        while not self._dispatch.done:
+        while not self._dispatch.is_done:
             self._update_workers()
             self._receive()
             for worker in list(self._workers.values()):
@@ -139,7 +141,7 @@ class _WorkerPool:
         """Add workers that joined the scheduler and remove workers that left it."""
         present = set(self._client.nthreads())
         if left_workers := [worker for address, worker in self._workers.items() if address not in present]:
-            self._receive()  # messages that they sent before they left
+            self._receive()  # Lost workers may have sent messages before.
             for worker in left_workers:
                 self._handle_loss(worker)
         for address in present - set(self._workers) - self._refused:
@@ -197,7 +199,11 @@ class _WorkerPool:
         self._receive()
         if fault := answer.get("fault"):
             self._dispatch.return_problem(worker.address)
-            self._reject(worker, EnvironmentFault(f"{worker.name}: {fault}"), strict=len(self._workers) == 1)
+            self._reject(
+                worker,
+                EnvironmentFault(f"{worker.name}: {fault}", kind="worker-failed", subject=worker.name),
+                strict=len(self._workers) == 1,
+            )
             return
         if answer.get("lost"):
             current_case = self._dispatch.current_case(worker.address)
@@ -224,7 +230,9 @@ class _WorkerPool:
                 )
                 return self._reject(worker, fault, strict)
         if introduction.fault:
-            return self._reject(worker, EnvironmentFault(f"{label}: {introduction.fault}"), strict)
+            return self._reject(
+                worker, EnvironmentFault(f"{label}: {introduction.fault}", kind="worker-failed", subject=label), strict
+            )
         try:
             require_alike({**self._environments, label: environment})
         except EnvironmentFault as fault:
@@ -268,7 +276,7 @@ class _WorkerPool:
         worker.task = self._ask(worker.address, run_and_send, *arguments)
 
     def _receive(self) -> None:
-        """Handle all messages that arrived; ignore messages from workers that lost their problem."""
+        """Handle all messages that arrived; ignore those of workers whose problem was given to another worker."""
         if not self._inbox.qsize():
             return
         worker_by_attempt = {worker.number: worker for worker in self._workers.values()}
@@ -296,7 +304,7 @@ class _WorkerPool:
 
 
 def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, address: str, device: str) -> Mapping[str, str]:
-    """Run a problem in a Dask worker; send one message after the other, each once the client has the one before."""
+    """Run a problem in a Dask worker; send each message after the client has received the message before."""
     from distributed import Queue
 
     outbox = Queue(order.run)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import EnvironmentFault, UsageError, unknown_name
 from opbench.paths import MissingExtra
 from opbench.records import from_json, read_toml
 
@@ -74,7 +74,7 @@ def connect(scheduler_url: str, tls: Tls | None) -> Iterator[tuple[Client, float
     except ImportError:
         raise MissingExtra(f"--on {scheduler_url}: Dask is not installed", "cluster") from None
     if scheme == "dask":
-        with _scheduler(scheduler_url, location.removeprefix("//"), tls) as client:
+        with _connect_to_scheduler(scheduler_url, location.removeprefix("//"), tls) as client:
             yield client, WORKER_WAIT_S
     else:
         if tls is not None:
@@ -86,12 +86,12 @@ def connect(scheduler_url: str, tls: Tls | None) -> Iterator[tuple[Client, float
                 value=scheduler_url,
                 allowed="dask://HOST:PORT",
             )
-        with _slurm(Path(location)) as scheduler:
+        with _start_slurm_jobs(Path(location)) as scheduler:
             yield scheduler
 
 
 @contextlib.contextmanager
-def _scheduler(scheduler_url: str, address: str, tls: Tls | None) -> Iterator[Client]:
+def _connect_to_scheduler(scheduler_url: str, address: str, tls: Tls | None) -> Iterator[Client]:
     from distributed import Client
 
     host, _, port = address.rpartition(":")
@@ -146,7 +146,7 @@ class SlurmFile:
         table, keys = read_toml(path), [f.name for f in fields(cls)]
         for key in table:
             if key not in keys:
-                raise UsageError(unknown("key", key, keys, where=str(path)))
+                raise UsageError(unknown_name("key", key, keys, place=str(path)))
         try:
             return from_json(cls, table)
         except ValueError as error:
@@ -212,7 +212,7 @@ def private_address(interface: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
+def _start_slurm_jobs(path: Path) -> Iterator[tuple[Client, float]]:
     file = SlurmFile.read(path)
     try:
         from dask_jobqueue import SLURMCluster

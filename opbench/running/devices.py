@@ -40,14 +40,14 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
     """
     if not requested:
         return ()
-    if backends.resolve(backend) != "cuda":
+    if backends.resolve_name(backend) != "cuda":
         raise UsageError(
             f"--gpus {requested}: the cpu backend uses no GPU, but all CPU cores; remove --gpus, or add --backend cuda",
             kind="backend-without-gpu",
             subject="--gpus",
             value=requested,
         )
-    visible = {gpu.index: gpu for gpu in backends.gpus()}
+    visible = {gpu.index: gpu for gpu in backends.available_gpus()}
     if not visible:
         raise EnvironmentFault(
             f"--gpus {requested}: no GPU is visible on this machine; find the reason with: opbench doctor",
@@ -96,7 +96,7 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
 
 
 def require_alike(environments: Mapping[str, Environment]) -> None:
-    """Raise EnvironmentFault, with the values that differ, unless results of these devices may share a table."""
+    """Raise EnvironmentFault, with the values that differ, if devices differ so that their times are not comparable."""
     timed = any(environment.gpu for environment in environments.values())
     for key in EQUAL_FIELDS if timed else ("machine",):  # a cpu run has no times, and its memory size varies
         values = {device: getattr(environment, key) for device, environment in environments.items()}

@@ -1,4 +1,4 @@
-"""Knock-out experiments: remove one class of instructions at a time from a kernel, and time the rest."""
+"""Knock-out experiments: remove one class of instructions at a time from a kernel, and time the changed kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench.backend.environment import Environment
-from opbench.checking.backends import resolve
+from opbench.checking.backends import resolve_name
 from opbench.checking.checking import trace_case
 from opbench.checking.experiment import KnockOutTimes
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError, UsageError
@@ -42,7 +42,7 @@ from opbench.results.experiment import (
     pair_cost,
     with_times,
 )
-from opbench.running.protocol import CaseStarted, Notification, Open, PackedCase, TimeCubins, pack
+from opbench.running.protocol import CaseStarted, Notification, OpenBackend, PackedCase, TimeCubins, pack
 from opbench.running.targets import case_of, is_file
 from opbench.running.worker import Worker
 from opbench.timing.measurement import Measurement
@@ -51,9 +51,9 @@ from opbench.timing.sampling import TimingOptions
 PROBE_LIMIT_S = 20.0
 """A knock-out without an end after this time hangs; the first launch also compiles and checks the kernel."""
 MAX_SILENCE_S = 60.0
-TIMING = TimingOptions(budget_s=0.5, max_samples=100)
+TIMING_OPTIONS = TimingOptions(budget_s=0.5, max_samples=100)
 """Half the budget of a run: an experiment times more than ten kernels, whose differences are large."""
-MAX_PAIRED = 3
+MAX_PAIRED_CLASSES = 3
 """Number of instruction classes, the costliest ones, that are also removed in pairs."""
 MIN_PAIR_SHARE = 0.02
 """Least share of the kernel's time that a class must cost to be removed in pairs."""
@@ -71,7 +71,7 @@ class AssembledKnockOuts:
     """By class; the kernel as it is has the name ORIGINAL. Empty without ptxas."""
     assembler: str = ""
     same_machine_code: bool | None = None
-    missing: str = ""
+    missing_reason: str = ""
     """Why nothing was assembled."""
 
 
@@ -113,7 +113,7 @@ def assemble_knockouts(
     try:
         assembled.assembler = "ptxas {}.{}".format(*assembler(arch).version)
     except EnvironmentFault as error:
-        assembled.missing = str(error)
+        assembled.missing_reason = str(error)
         return assembled
     cubin = assemble(text, arch, case.variant.name)
     assembled.cubins[ORIGINAL] = cubin
@@ -123,7 +123,9 @@ def assemble_knockouts(
     )
     names = [name for name, cost in costs.items() if not cost.reason]
     with ThreadPoolExecutor(2) as pool:
-        for name, outcome in zip(names, pool.map(lambda name: _assembled(assembled, (name,)), names), strict=True):
+        for name, outcome in zip(
+            names, pool.map(lambda name: _assemble_without(assembled, (name,)), names), strict=True
+        ):
             if isinstance(outcome, Path):
                 costs[name] = _with_changes(assembled, costs[name], cubin, outcome)
                 if not costs[name].reason:
@@ -133,7 +135,7 @@ def assemble_knockouts(
     return assembled
 
 
-def _assembled(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
+def _assemble_without(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
     """Return the cubin without some classes of instructions, or the assembler's error."""
     try:
         return assemble(assembled.knockout.without(names), assembled.arch, assembled.case.variant.name)
@@ -142,7 +144,7 @@ def _assembled(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | Co
 
 
 def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file: Path, edited_file: Path) -> ClassCost:
-    """Return a class with the changes of the machine code; without nvdisasm, only the changes of registers."""
+    """Return the cost of a class with the changes in machine code; without nvdisasm, only the changes in registers."""
     registers = tuple(
         max(kernels[name].registers for name in assembled.knockout.kernels)
         for kernels in (read_cubin(path.read_bytes()).kernels for path in (original_file, edited_file))
@@ -169,7 +171,7 @@ def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file:
         for group in GROUPS
         if counts_before[group] != counts_after[group]
     ]
-    # At other addresses the assembler cannot join accesses to wide ones: they are then another kernel's.
+    # With other addresses the assembler joins no accesses, so the machine code is not comparable.
     shared_group = "shared memory"
     is_joined_with_conflicts = (
         cost.name == BANK_CONFLICTS
@@ -206,7 +208,7 @@ def run_experiments(
     """
     cases = [case_of(name, pattern, catalog, "quick", "cuda") for name in names]
     with tempfile.TemporaryDirectory(prefix="opbench-experiment-") as folder:
-        timer = KnockOutTimer(catalog, Path(folder)) if resolve("auto") == "cuda" else None
+        timer = KnockOutTimer(catalog, Path(folder)) if resolve_name("auto") == "cuda" else None
         failed: OpbenchError | None = None
         missing = ""
         try:
@@ -214,10 +216,14 @@ def run_experiments(
             for name, case in zip(names, cases, strict=True):
                 try:
                     assembled = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
-                    missing = missing or assembled.missing
-                    can_time = timer is not None and not assembled.missing
-                    show(timer.run(assembled, _noting(note, case)) if timer and can_time else without_times(assembled))
-                except OpbenchError as error:  # the other cases are timed all the same
+                    missing = missing or assembled.missing_reason
+                    can_time = timer is not None and not assembled.missing_reason
+                    show(
+                        timer.run(assembled, _with_case_name(note, case))
+                        if timer and can_time
+                        else without_times(assembled)
+                    )
+                except OpbenchError as error:  # An error of one case must not end the experiments of the others.
                     if failed is not None:
                         note(str(failed))
                     failed = error
@@ -241,12 +247,12 @@ def conflict_lines(case: Case, name: str, catalog: Catalog) -> set[tuple[str, in
         return None
     return {
         (entry.file, entry.line)
-        for entry in traffic.estimated().lines
+        for entry in traffic.scaled_to_all_blocks().lines
         if entry.space == "shared" and entry.wavefronts > entry.ideal_wavefronts
     }
 
 
-def _noting(note: Callable[[str], None], case: Case) -> Callable[[str], None]:
+def _with_case_name(note: Callable[[str], None], case: Case) -> Callable[[str], None]:
     return lambda text: note(f"{case.name}: {text}")
 
 
@@ -279,7 +285,7 @@ def without_times(assembled: AssembledKnockOuts) -> Experiment:
 def require_gpu(missing: str) -> None:
     """Raise EnvironmentFault that names the part which this machine lacks to time knock-outs.
 
-    `missing` is the reason why no knock-out was assembled.
+    `missing_reason` is the reason why no knock-out was assembled.
     """
     if missing:
         raise EnvironmentFault(
@@ -289,7 +295,7 @@ def require_gpu(missing: str) -> None:
             value="no ptxas",
             allowed="ptxas",
         )
-    if resolve("auto") != "cuda":
+    if resolve_name("auto") != "cuda":
         from opbench.gpu.driver import why_missing
 
         raise EnvironmentFault(
@@ -314,8 +320,8 @@ class KnockOutTimer:
         worker: Worker | None = None,
     ) -> None:
         """Prepare the worker process; tests pass their own `worker`. A knock-out that runs for `limit_s` is stopped."""
-        self._worker = worker or Worker(Open("cuda", catalog.extra_roots), folder / "worker.log")
-        self._options, self._limit_s = options or TIMING, limit_s
+        self._worker = worker or Worker(OpenBackend("cuda", catalog.extra_roots), folder / "worker.log")
+        self._options, self._limit_s = options or TIMING_OPTIONS, limit_s
 
     def environment(self) -> Environment:
         """Start the worker process and return its environment."""
@@ -335,12 +341,12 @@ class KnockOutTimer:
         cubins = dict(assembled.cubins)
         self._drop_faulty(packed, cubins, costs, on_progress)
         on_progress(f"{len(cubins) - 1} knock-outs are timed")
-        times = self._times(packed, cubins, costs)
+        times = self._time_cubins(packed, cubins, costs)
         original = times[ORIGINAL]
         for name, cost in costs.items():
             if name in times:
                 costs[name] = with_times(cost, original, times[name])
-        pairs = self._paired(assembled, packed, costs, original, on_progress)
+        pairs = self._time_pairs(assembled, packed, costs, original, on_progress)
         return replace(
             without_times(assembled),
             classes=tuple(costs.values()),
@@ -363,13 +369,13 @@ class KnockOutTimer:
         """Launch each knock-out alone; remove those that fault or hang from `cubins`, with the reason in `costs`."""
         for name in list(cubins):
             on_progress(f"try {name}")
-            if error := self._fault(packed, {name: cubins[name]}):
+            if error := self._launch_fault(packed, {name: cubins[name]}):
                 if name == ORIGINAL:
                     raise error
                 costs[name] = _not_measurable(costs[name], error)
                 del cubins[name]
 
-    def _fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
+    def _launch_fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
         """Launch knock-outs and return the error, after which the worker is a new process; None without an error."""
         try:
             self._worker.ask(TimeCubins(packed, cubins, self._options, probe=True), self._limit_s)
@@ -380,7 +386,7 @@ class KnockOutTimer:
             return error
         return None
 
-    def _times(
+    def _time_cubins(
         self, packed: PackedCase, cubins: dict[str, Path], costs: dict[str, ClassCost]
     ) -> Mapping[str, Measurement]:
         """Time all cubins in turn; one that faults gets a reason, and the others are timed again."""
@@ -407,7 +413,7 @@ class KnockOutTimer:
                     costs[running_cubin] = _not_measurable(costs[running_cubin], error)
                 del cubins[running_cubin]
 
-    def _paired(
+    def _time_pairs(
         self,
         assembled: AssembledKnockOuts,
         packed: PackedCase,
@@ -419,24 +425,26 @@ class KnockOutTimer:
         timed = [cost for cost in costs.values() if cost.exposed_s is not None and cost.name != BANK_CONFLICTS]
         costly = [cost.name for cost in timed if (cost.exposed_s or 0) > MIN_PAIR_SHARE * original.median_s]
         # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
-        costliest = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MAX_PAIRED, len(costly)))]
+        costliest = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[
+            : max(2, min(MAX_PAIRED_CLASSES, len(costly)))
+        ]
         pairs = list(itertools.combinations([cost.name for cost in costliest], 2))
         cubins = {
             ORIGINAL: assembled.cubins[ORIGINAL],
             **{cost.name: assembled.cubins[cost.name] for cost in costliest},
         }
         for pair in pairs:
-            outcome = _assembled(assembled, pair)
-            if isinstance(outcome, Path) and self._fault(packed, {"+".join(pair): outcome}) is None:
+            outcome = _assemble_without(assembled, pair)
+            if isinstance(outcome, Path) and self._launch_fault(packed, {"+".join(pair): outcome}) is None:
                 cubins["+".join(pair)] = outcome
         if not any("+" in name for name in cubins):
             return []
         on_progress(f"{len(pairs)} pairs are timed")
-        times = {name: time.samples_s for name, time in self._times(packed, cubins, {}).items()}
+        times = {name: time.samples_s for name, time in self._time_cubins(packed, cubins, {}).items()}
         return [pair_cost(pair, times) for pair in pairs if {*pair, "+".join(pair)} <= times.keys()]
 
 
 def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
-    """Return a class with the reason why its knock-out did not run to the end."""
+    """Return the cost of a class without a time, with the reason why its knock-out failed."""
     has_hung = error.kind == "worker-hung"
     return replace(cost, reason="hangs" if has_hung else "faults", detail=str(error))

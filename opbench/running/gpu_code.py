@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from opbench.errors import OpbenchError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.case import Case
-from opbench.running.protocol import BUILD_LIMIT_S, CaseResources, CompileFor, Notification, pack
+from opbench.running.protocol import BUILD_LIMIT_S, CaseResources, CompileForGpu, Notification, pack
 from opbench.running.worker import Worker
 
 
 class BackgroundCompiler:
     """Compile cases for a GPU model in a background process.
 
-    `of` waits until a case is compiled. A failure of the process fails no case. Only with `machine_code` do the
-    resources summarise the instructions.
+    `resources_of` waits until a case is compiled. A failure of the process fails no case. With `machine_code` the
+    resources include a summary of the instructions.
     """
 
     def __init__(self, worker: Worker, gpu: str, machine_code: bool = True) -> None:
@@ -37,14 +37,14 @@ class BackgroundCompiler:
         """Return a progress message with the option that disables this step."""
         return f"for {self._gpu} by NVRTC, {len(self._resources)} cases done; --cpu-only skips this"
 
-    def knows(self, case: Case) -> bool:
-        """Return whether `of` returns at once for a case."""
+    def is_ready(self, case: Case) -> bool:
+        """Return whether a case is compiled, so that `resources_of` need not wait."""
         return self._ended or case.name in self._resources
 
-    def of(self, case: Case) -> Resources:
+    def resources_of(self, case: Case) -> Resources:
         """Return the resources of a case on the GPU; empty if it was not compiled."""
         with self._changed:
-            self._changed.wait_for(lambda: self.knows(case))
+            self._changed.wait_for(lambda: self.is_ready(case))
             return self._resources.get(case.name) or Resources()
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ class BackgroundCompiler:
                 self._store(cases[notification.index], notification.resources)
 
         try:
-            request = CompileFor(self._gpu, [pack(c) for c in cases], all_modules, self._machine_code)
+            request = CompileForGpu(self._gpu, [pack(c) for c in cases], all_modules, self._machine_code)
             self._worker.ask(request, BUILD_LIMIT_S, listen)
         except OpbenchError as error:
             missing = f"not compiled for a GPU: {error}"

@@ -24,7 +24,7 @@ from opbench.running.revision import revision
 from opbench.running.suite import Suite
 
 
-def now() -> str:
+def utc_now_text() -> str:
     """Return the current time in UTC, in the format of the results file."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -38,7 +38,7 @@ class RunStart(TypedDict):
 
 def run_start() -> RunStart:
     """Return the current time, and the commit of the project in the current folder."""
-    return {"started": now(), "revision": revision()}
+    return {"started": utc_now_text(), "revision": revision()}
 
 
 class RunFile:
@@ -79,7 +79,7 @@ class RunFile:
                 subject=path,
             )
         if not path.stat().st_size:
-            return None  # an incomplete header, which was cut off
+            return None  # The header is incomplete, because the earlier process was killed.
         self._reader.read()
         earlier = self._reader.run()
         header = earlier.header
@@ -102,7 +102,10 @@ class RunFile:
             self.write("run", _header(self._suite, self._options, environment).to_json())
             return
         earlier = self.earlier.header.environment
-        drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # either may be unknown
+        drivers = (
+            earlier.driver or environment.driver,
+            environment.driver or earlier.driver,
+        )  # One of the drivers may be unknown.
         for key, earlier_value, new_value in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
             if earlier_value != new_value:
                 raise SettingDiffers(self._options.out / FILE, key, earlier_value or None, new_value or None)
@@ -122,7 +125,7 @@ class RunFile:
     def end(self, spent_s: float) -> None:
         """Append the last line with the run's wall time; None if an earlier process of the run was killed."""
         is_time_known = self.earlier is None or self.earlier.finished
-        self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if is_time_known else None})
+        self.write("end", {"finished": utc_now_text(), "wall_s": round(spent_s, 3) if is_time_known else None})
 
     def run(self) -> Run:
         """Return the run with everything that the file contains now."""
@@ -132,8 +135,8 @@ class RunFile:
 def is_still_valid(earlier: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
     """Return whether an earlier result is still valid for a case.
 
-    It is if the source text is the same, or if it was right and the GPU would execute the same instructions in
-    the same launches.
+    A result is valid if the source text is the same, or if the case was right and the GPU would execute the same
+    instructions in the same launches.
     """
     if earlier is None or earlier.source_sha256 == case.variant.source_sha256:
         return earlier is not None
@@ -154,7 +157,7 @@ def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHea
         **run_start(),
         target=options.target,
         targets=options.targets,
-        own=tuple(suite.own),
+        own=tuple(suite.own_variant_ids),
         command=shlex.join(["opbench", *options.command]) if options.command else "",
         timing=RecordedTiming(**asdict(suite.timing), processes=options.processes),
         cases=len(suite.cases),

@@ -12,10 +12,10 @@ from opbench.checking.memory import MemoryCheckResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
 from opbench.results.result import Result, Status, Verdict, location_of_reason
 from opbench.running.progress import OnProgress, Progress
-from opbench.running.protocol import CheckMemory, Open
+from opbench.running.protocol import CheckMemory, OpenBackend
 from opbench.running.worker import Worker
 
-NOT_COMPARED = "results were not checked: without an operator there is no reference"
+NOT_COMPARED = "results were not compared, because a file without an operator has no reference"
 MAX_FULL_ACCESSES = 6e7
 """Accesses up to which a run at the file's own sizes is fast enough, at about 30 million per second."""
 MAX_FULL_THREADS = 1 << 21
@@ -27,7 +27,7 @@ OPERATOR_NAME = "memory"
 
 def run_in_memory_mode(
     files: Sequence[MemoryPlans],
-    opening: Open,
+    opening: OpenBackend,
     time_limit_s: float,
     on_progress: OnProgress,
     note: Note,
@@ -42,11 +42,11 @@ def run_in_memory_mode(
         try:
             for file_index, plans in enumerate(files):
                 on_progress(Progress("check", plans.reduced.name, file_index, len(files)))
-                plan, checked = _checked(worker, plans, time_limit_s)
+                plan, checked = _check_plan(worker, plans, time_limit_s)
                 for text in plan.notes:
                     note(text)
                 if isinstance(checked, MemoryCheckResult):
-                    for finding in checked.doubtful[1:]:
+                    for finding in checked.doubtful_findings[1:]:
                         note(f"not judged, as random contents decide it: {headline(finding)}")
                 results.append(_judged(plan, opening.backend, checked))
         finally:
@@ -54,7 +54,9 @@ def run_in_memory_mode(
     return results
 
 
-def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryCheckResult | Reason]:
+def _check_plan(
+    worker: Worker, plans: MemoryPlans, time_limit_s: float
+) -> tuple[MemoryPlan, MemoryCheckResult | Reason]:
     """Run a plan at full size if it is expected to need few accesses, else at reduced size.
 
     Returns the plan that ran, with its result or the reason for its failure.
@@ -86,7 +88,9 @@ def _judged(plan: MemoryPlan, backend: str, checked: MemoryCheckResult | Reason)
     if checked.reason:
         return _result(plan, backend, "wrong", checked.reason, checked)
     doubtful_text = (
-        f"; not judged, as random contents decide it: {headline(checked.doubtful[0])}" if checked.doubtful else ""
+        f"; not judged, as random contents decide it: {headline(checked.doubtful_findings[0])}"
+        if checked.doubtful_findings
+        else ""
     )
     return _result(plan, backend, "no fault found", NOT_COMPARED + doubtful_text, checked)
 

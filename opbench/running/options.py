@@ -10,7 +10,7 @@ from opbench.checking import backends
 from opbench.options import option, set_types, variant_folders
 from opbench.running.clusters import Tls
 from opbench.running.devices import ChosenGpu
-from opbench.timing.clock import MODES
+from opbench.timing.clock import TIMING_MODES
 from opbench.timing.processes import PROCESSES
 
 
@@ -29,12 +29,12 @@ class CaseOptions:
         "Stop a case that takes longer [default: the limit of the suite, else 60].",
         "--time-limit",
         metavar="SECONDS",
-        least=0.1,
+        minimum=0.1,
     )
-    seed: int = option(20260, "Seed for the random inputs.", least=0)
+    seed: int = option(20260, "Seed for the random inputs.", minimum=0)
     variants: tuple[Path, ...] = variant_folders()
     cases: tuple[str, ...] = option(
-        (), "Select cases by name or glob pattern; repeatable.", "--case", metavar="GLOB", complete="variants"
+        (), "Select cases by name or glob pattern; repeatable.", "--case", metavar="GLOB", completer="variants"
     )
     untrusted: bool = option(
         False,
@@ -58,7 +58,7 @@ class RunOptions(CaseOptions):
         None,
         "cold: flush the L2 cache before each sample. hot: leave the data in the cache. graph: "
         "replay a CUDA graph over rotated buffers. [default: the mode of the suite, else cold]",
-        choices=MODES,
+        choices=TIMING_MODES,
     )
     publish: bool = option(
         False,
@@ -70,7 +70,7 @@ class RunOptions(CaseOptions):
         "Take N samples of each case, even if fewer make its interval narrow; the time budget of a case grows in "
         "proportion. [default: at most 200, or as the suite says]",
         metavar="N",
-        least=10,
+        minimum=10,
     )
     gpus: str = option(
         "",
@@ -84,7 +84,7 @@ class RunOptions(CaseOptions):
         metavar="dask://HOST:PORT|slurm:FILE.toml",
     )
     resume: bool = option(False, "Complete the run in --out without repeating finished cases.")
-    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", complete="gpus")
+    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", completer="gpus")
     tls: Tls | None = None
     """Certificates for a scheduler that requires them; None for none."""
     report: bool = True
@@ -98,7 +98,7 @@ class CheckOptions(CaseOptions):
 
     backend: str = option("cpu", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.BACKEND_CHOICES)
     random_shapes: int = option(
-        3, "Number of random shapes per operator, in addition to the examples.", "--random", least=0
+        3, "Number of random shapes per operator, in addition to the examples.", "--random", minimum=0
     )
     every: bool = option(
         False,
@@ -122,7 +122,7 @@ class CheckOptions(CaseOptions):
         "The GPU that selects the value of __CUDA_ARCH__: a name such as rtx3080, or a compute "
         "capability such as 8.6. With a name, NVRTC also compiles the kernels for that GPU.",
         metavar="NAME|NUMBER",
-        complete="gpus",
+        completer="gpus",
     )
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Values of host variables by name, in memory mode."""

@@ -28,7 +28,7 @@ MAX_AGE_S = 7 * 24 * 3600.0
 """Measured peaks are valid for a week: drivers and cooling change slowly."""
 
 
-SUITES = ("ceilings", "sustained")
+PROBE_SUITES = ("ceilings", "sustained")
 """The suites that are measured: bursts, and rates under load. A change to either invalidates stored peaks."""
 
 
@@ -46,7 +46,9 @@ def stored_peaks(device: ChosenGpu | None = None) -> Peaks | None:
 def _path(device: ChosenGpu | None) -> Path:
     from opbench.gpu.driver import device_key
 
-    suites = "".join((paths.shipped("suites") / f"{name}.toml").read_text(encoding="utf-8") for name in SUITES)
+    suites = "".join(
+        (paths.shipped_folder("suites") / f"{name}.toml").read_text(encoding="utf-8") for name in PROBE_SUITES
+    )
     probes = hashlib.sha256(suites.encode()).hexdigest()[:8]
     return paths.cache_folder("ceilings") / f"{device_key(device.index if device else 0)}-{probes}.json"
 
@@ -58,10 +60,10 @@ def measure_ceilings(
 
     Raises EnvironmentFault when a probe fails.
     """
-    burst, under_load = SUITES
+    burst, under_load = PROBE_SUITES
     run = _run(burst, out, on_progress, resume, device)
     sustained = _run(under_load, out / "sustained", on_progress, resume, device)
-    ceilings = with_sustained(from_probes(run.results), sustained.results)
+    ceilings = with_sustained(peaks_from_probes(run.results), sustained.results)
     environment = run.header.environment
     ceilings = replace(ceilings, gpu=environment.gpu, l2_bytes=environment.l2_bytes)
     paths.write_atomically(_path(device), json.dumps(ceilings.to_json(), indent=2).encode())
@@ -118,7 +120,7 @@ DRAM_TRAFFIC = 1 << 30
 
 @dataclass(frozen=True)
 class Probe:
-    """The probes of one peak: operators on an arithmetic unit; the peak is their highest rate of `work`."""
+    """The kernels that measure one peak: it is the highest rate of `work` among cases of `operators` on `unit`."""
 
     operators: tuple[str, ...]
     work: Literal["compulsory_bytes", "flops"]
@@ -147,7 +149,7 @@ MATRIX_UNITS = ("tf32", "bf16", "f16", "s8")
 
 def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
     """Return the peaks, with arithmetic rates replaced by those that probes reached in a long run."""
-    sustained = from_probes(results)
+    sustained = peaks_from_probes(results)
     cases = {
         "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
         for name, case in sustained.cases.items()
@@ -160,7 +162,7 @@ def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
     )
 
 
-def from_probes(results: Iterable[Result]) -> Peaks:
+def peaks_from_probes(results: Iterable[Result]) -> Peaks:
     """Return the peaks: the highest rates that right cases of the operators in `PROBES` reached."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     rate_and_case = {}

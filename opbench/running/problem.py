@@ -16,7 +16,7 @@ from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.results.result import RELAUNCH, Failure, Result, Status
 from opbench.running.gpu_code import BackgroundCompiler
-from opbench.running.protocol import CaseStarted, Check, Measure, Notification, PackedCase, Relaunch, pack
+from opbench.running.protocol import CaseStarted, CheckCase, MeasureCases, Notification, PackedCase, RelaunchCases, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
@@ -47,10 +47,10 @@ class RunSettings:
 class CaseFaults:
     """Cases that must not run, each with the reason; all workers share these records."""
 
-    unsupported: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, Reason] = field(default_factory=dict)
+    unsupported_reasons: dict[str, str] = field(default_factory=dict)
+    compile_errors: dict[str, Reason] = field(default_factory=dict)
     """Compiler errors by case."""
-    hung: dict[str, str] = field(default_factory=dict)
+    hung_cases: dict[str, str] = field(default_factory=dict)
     """For each variant, a case that did not end; the variant's other cases are not tried."""
 
 
@@ -77,7 +77,7 @@ class ResultSink(Protocol):
         """Store the results of all outcomes or, if a result cannot be stored, none of them."""
 
     def exceeds_crash_limit(self, case: str) -> bool:
-        """Return whether this case caused the death of its worker; otherwise the caller raises WorkerLost."""
+        """Return whether workers died so often at this case that it fails; if not, the caller raises WorkerLost."""
 
 
 class ProblemRun:
@@ -103,26 +103,26 @@ class ProblemRun:
         """
         right: list[tuple[Case, CheckResult]] = []
         for case in cases:
-            if case.name in self._known.unsupported:
-                self._end(slot, case, "unsupported", self._known.unsupported[case.name])
+            if case.name in self._known.unsupported_reasons:
+                self._end(slot, case, "unsupported", self._known.unsupported_reasons[case.name])
                 continue
-            if case.name in self._known.broken:
-                self._end(slot, case, "failed", self._known.broken[case.name], failure="build")
+            if case.name in self._known.compile_errors:
+                self._end(slot, case, "failed", self._known.compile_errors[case.name], failure="build")
                 continue
-            if earlier := self._known.hung.get(case.variant.id):
+            if earlier := self._known.hung_cases.get(case.variant.id):
                 reason = f"not tried, as {earlier} did not end"
                 self._end(slot, case, "failed", reason, failure="time limit")
                 continue
             self._sink.announce("check", case.name)
             try:
-                checked = slot.worker.ask(Check(self.pack(case)), self._settings.time_limit_s)
+                checked = slot.worker.ask(CheckCase(self.pack(case)), self._settings.time_limit_s)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
                 self._raise_if_lost(error, case.name)
                 has_hung = isinstance(error, WorkerHung)
                 if has_hung:
-                    self._known.hung[case.variant.id] = case.name
+                    self._known.hung_cases[case.variant.id] = case.name
                 failure: Failure = "time limit" if has_hung else "build" if isinstance(error, CompileError) else "check"
                 self._end(slot, case, "failed", error.reason, failure=failure)
                 continue
@@ -195,10 +195,10 @@ class ProblemRun:
                 continue
             outcomes = []
             for name, (case, checked) in contenders.items():
-                if wrong := measured.wrong.get(name, ""):
+                if wrong := measured.wrong_cases.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong, run=RELAUNCH)
                     outcomes.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
-                elif refusal := measured.invalid.get(name, ""):
+                elif refusal := measured.invalid_cases.get(name, ""):
                     outcomes.append(self._result(slot, case, "invalid", refusal, checked))
                 elif not self._settings.measure:
                     outcomes.append(self._unmeasured(slot, case, checked))
@@ -214,7 +214,7 @@ class ProblemRun:
         """Measure right cases; without a clock, launch them again untimed and judge their outputs."""
         if self._settings.measure:
             return self._measure_in_processes(worker, cases, listen)
-        request = Relaunch([self.pack(case) for case in cases])
+        request = RelaunchCases([self.pack(case) for case in cases])
         return worker.ask(request, self._settings.time_limit_s, listen)
 
     def _measure_in_processes(
@@ -232,13 +232,13 @@ class ProblemRun:
             if process_index:
                 worker.stop()
             timing = replace(self._settings.timing, seed=self._settings.timing.seed + process_index)
-            request = Measure(
+            request = MeasureCases(
                 [self.pack(case) for case in cases], timing, process_index + 1 == self._settings.processes
             )
             measured = worker.ask(request, self._settings.time_limit_s, listen)
             measurements_of_processes.append(measured.measurements)
-            wrong |= measured.wrong
-            invalid |= measured.invalid
+            wrong |= measured.wrong_cases
+            invalid |= measured.invalid_cases
         names = [
             case.name for case in cases if all(case.name in measurements for measurements in measurements_of_processes)
         ]
@@ -263,9 +263,9 @@ class ProblemRun:
 
     def _gpu_code_of(self, case: Case) -> Resources:
         """Return the resources of a case's kernels on the named GPU; wait until the kernels are compiled."""
-        if not self._gpu_code.knows(case):
+        if not self._gpu_code.is_ready(case):
             self._sink.announce("compile", f"{case.name} {self._gpu_code.status}")
-        return self._gpu_code.of(case)
+        return self._gpu_code.resources_of(case)
 
     def _result(
         self,

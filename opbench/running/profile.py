@@ -36,10 +36,12 @@ from opbench.running.targets import is_file
 PrintLine = Callable[[str], None]
 MACHINE_PREFIXES = ("device__", "nvlink__", "numa__", "c2clink__")
 """Prefixes of machine attributes that Nsight Compute repeats for every kernel; the run's environment has them."""
-KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
+LINE_KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
 """The type of each tool's line in the results: a timeline must not replace a case's counters."""
 
-NO_RANGE = "install the package nvtx for this Python (pip install nvtx), then check the machine with: opbench doctor"
+NO_RANGE_REMEDY = (
+    "install the package nvtx for this Python (pip install nvtx), then check the machine with: opbench doctor"
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class ProfileOptions:
 
 
 def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
-    """Return the command that the profiler runs for a case;
+    """Return the command that the profiler runs for a case.
 
     `name` is the case, variant or file as the user wrote it.
     """
@@ -83,7 +85,7 @@ def profile_case(
     binary = tools.find_tool(options.tool)
     report = commands.report_path(target, folder, options.tool)
     make_folder(report.parent)
-    # An earlier report must not be mistaken for this one.
+    # An old report must not be taken for the new one.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
         collect_command = commands.ncu_profile(binary, target, folder, options.metric_set, options.source)
@@ -97,7 +99,8 @@ def profile_case(
     if not report.exists():
         raise EnvironmentFault(
             f"{target.case}: {options.tool} wrote no report, because {options.tool} did not see the NVTX range of "
-            f"the case; {NO_RANGE}. To see the messages of {options.tool}: {commands.shell_text(collect_command)}",
+            f"the case; {NO_RANGE_REMEDY}. "
+            f"To see the messages of {options.tool}: {commands.shell_text(collect_command)}",
             kind="no-report",
             subject=target.case,
         )
@@ -107,10 +110,10 @@ def profile_case(
         "tool": options.tool,
         "command": commands.shell_text(collect_command),
         "report": str(report.relative_to(folder)),
-        **_figures(options.tool, target, table),
+        **_counters_of_report(options.tool, target, table),
     }
     if writer is not None:
-        writer.write(KINDS[options.tool], line)
+        writer.write(LINE_KINDS[options.tool], line)
     return line
 
 
@@ -195,12 +198,12 @@ def _fault(tool: Tool, target: Target, returncode: int, lines: Sequence[str]) ->
     return tools.fault_of(tool, target.case, returncode, lines, target.check, target.experiment)
 
 
-def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
+def _counters_of_report(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
     if tool == "nsys":
         timeline = parse.read_nsys(text)
         if not timeline.kernels:
             raise EnvironmentFault(
-                f"{target.case}: nsys recorded no kernel within the NVTX range of the case; {NO_RANGE}",
+                f"{target.case}: nsys recorded no kernel within the NVTX range of the case; {NO_RANGE_REMEDY}",
                 kind="no-kernel",
                 subject=target.case,
             )
@@ -213,7 +216,9 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
     kernels = parse.read_ncu(text)
     if not kernels:
         raise EnvironmentFault(
-            f"{target.case}: the report of ncu contains no kernel; {NO_RANGE}", kind="no-kernel", subject=target.case
+            f"{target.case}: the report of ncu contains no kernel; {NO_RANGE_REMEDY}",
+            kind="no-kernel",
+            subject=target.case,
         )
     capability = kernels[0].compute_capability
     metrics = metric_names(target.chip, target.precision)
@@ -241,7 +246,7 @@ def _kernel_line(kernel: KernelCounters, precision: str, metrics: Sequence[str])
 
 
 @dataclass(frozen=True)
-class Output:
+class ToolOutput:
     """The lines that a tool printed, and its exit code."""
 
     returncode: int
@@ -255,7 +260,7 @@ class Output:
 
 def run_tool(
     argv: Sequence[str], options: ProfileOptions, print_line: PrintLine, announce: PrintLine | None = None
-) -> Output:
+) -> ToolOutput:
     """Run a tool; pass its command and then each line to `print_line` as it arrives.
 
     Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then
@@ -309,7 +314,7 @@ def run_tool(
             subject="--time-limit",
             value=options.time_limit_s,
         )
-    return Output(process.returncode, lines)
+    return ToolOutput(process.returncode, lines)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

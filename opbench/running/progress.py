@@ -21,4 +21,4 @@ OnProgress = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Ignore a progress report."""
+    """Ignore a progress report; the default where the caller shows no progress."""

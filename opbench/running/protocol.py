@@ -32,7 +32,7 @@ BUILD_LIMIT_S = 900.0
 CONFINED = "--confined"
 """The argument of a worker process that runs strangers' kernels."""
 
-A = TypeVar("A")
+AnswerType = TypeVar("AnswerType")
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
 # Requests ---------------------------------------------------------------------------------------------------------
 
 
-class Request(Generic[A]):
-    """A request to a worker; the answer has type `A`."""
+class Request(Generic[AnswerType]):
+    """A request to a worker; the answer has type `AnswerType`."""
 
 
 @dataclass(frozen=True)
-class Open(Request[Environment]):
+class OpenBackend(Request[Environment]):
     """Open a backend; the answer is its environment, with the number of multiprocessors for grid sizes."""
 
     backend: str
@@ -111,14 +111,14 @@ class Open(Request[Environment]):
 
 
 @dataclass(frozen=True)
-class Build(Request[None]):
+class BuildModules(Request[None]):
     """Compile every module of some cases in parallel."""
 
     cases: Sequence[PackedCase]
 
 
 @dataclass(frozen=True)
-class CompileFor(Request[None]):
+class CompileForGpu(Request[None]):
     """Compile cases for a GPU model that need not be present, and report the resources that each case uses."""
 
     gpu: str
@@ -130,7 +130,7 @@ class CompileFor(Request[None]):
 
 
 @dataclass(frozen=True)
-class CompileOne(Request[CompiledCase]):
+class CompileOneCase(Request[CompiledCase]):
     """Compile one case for a GPU model into the cache."""
 
     case: PackedCase
@@ -138,11 +138,11 @@ class CompileOne(Request[CompiledCase]):
 
 
 @dataclass(frozen=True)
-class Check(Request[CheckResult]):
-    """Check one case; with `given` inputs, the answer includes the case's outputs."""
+class CheckCase(Request[CheckResult]):
+    """Check one case; with `given_inputs` inputs, the answer includes the case's outputs."""
 
     case: PackedCase
-    given: Arrays | None = None
+    given_inputs: Arrays | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class CheckMemory(Request[MemoryCheckResult]):
 
 
 @dataclass(frozen=True)
-class Measure(Request[MeasureResult]):
+class MeasureCases(Request[MeasureResult]):
     """Measure right cases of one problem in turn; with `check_again`, check them again afterwards."""
 
     cases: Sequence[PackedCase]
@@ -162,7 +162,7 @@ class Measure(Request[MeasureResult]):
 
 
 @dataclass(frozen=True)
-class Relaunch(Request[MeasureResult]):
+class RelaunchCases(Request[MeasureResult]):
     """Launch right cases of one problem again as a measurement does, on a backend without a clock."""
 
     cases: Sequence[PackedCase]
@@ -177,7 +177,7 @@ class Probe(Request[dict[str, float]]):
 
 
 @dataclass(frozen=True)
-class Race(Request[RaceResult]):
+class RaceCases(Request[RaceResult]):
     """Check cases of one problem quickly, then time them against the leader, a case that is known to be right."""
 
     cases: Sequence[PackedCase]
@@ -191,7 +191,7 @@ class Race(Request[RaceResult]):
 
 @dataclass(frozen=True)
 class TimeCubins(Request[KnockOutTimes]):
-    """Launch a case with edited machine code; time the launches unless `probe` is true."""
+    """Launch a case with edited machine code; time the launches, or only test for faults if `probe` is true."""
 
     case: PackedCase
     cubins: Mapping[str, Path]
@@ -230,7 +230,7 @@ class CaseResources:
 
 @dataclass(frozen=True)
 class CaseStarted:
-    """A notification that launches of this case begin; the case is blamed for a crash from now on."""
+    """A notification that the launches of a case begin; a crash after it counts as a crash of this case."""
 
     case: str
 

@@ -25,11 +25,11 @@ from opbench.running.gpu_code import BackgroundCompiler
 from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
 from opbench.running.protocol import (
     BUILD_LIMIT_S,
-    Build,
+    BuildModules,
     CaseUnsupported,
     ModuleBuilt,
     Notification,
-    Open,
+    OpenBackend,
     PackedCase,
     pack,
     unpack,
@@ -46,7 +46,7 @@ class RunOrder:
 
     run: str
     """The unique name of the run, which keeps its messages apart from those of other runs."""
-    opening: Open
+    opening: OpenBackend
     settings: RunSettings
     ceilings: bool
     """Whether a worker must measure its device's ceilings."""
@@ -137,12 +137,12 @@ class _WorkerSession:
 
         def listen(notification: Notification) -> None:
             if isinstance(notification, CaseUnsupported):
-                self.faults.unsupported[cases[notification.index].name] = notification.reason
+                self.faults.unsupported_reasons[cases[notification.index].name] = notification.reason
             elif isinstance(notification, ModuleBuilt) and notification.error:
-                self.faults.broken |= {cases[index].name: notification.error for index in notification.indices}
+                self.faults.compile_errors |= {cases[index].name: notification.error for index in notification.indices}
 
         with contextlib.suppress(WorkerLost):  # each case is then compiled again, alone, by its check
-            self.slot.worker.ask(Build([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
+            self.slot.worker.ask(BuildModules([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
 
 
 _sessions: dict[tuple[str, str], _WorkerSession] = {}

@@ -30,11 +30,11 @@ from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings
 from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import (
     BUILD_LIMIT_S,
-    Build,
+    BuildModules,
     CaseUnsupported,
     ModuleBuilt,
     Notification,
-    Open,
+    OpenBackend,
     Probe,
     iterate_problems,
     pack,
@@ -53,11 +53,11 @@ FindCeilings = Callable[[Sequence[ChosenGpu]], list[Peaks]]
 
 
 class RunEnded(Exception):
-    """The run has ended; later answers from its workers, and their deaths, are ignored."""
+    """Ends a worker's thread after the run was stopped; what its worker then sends is ignored."""
 
 
 class _FirstFailure(RunEnded):
-    """A case is not right, and with --exit-first the run ends."""
+    """Ends the run at the first case that is not right (--exit-first)."""
 
 
 class RunResults:
@@ -93,7 +93,7 @@ class RunResults:
 
 
 @dataclass
-class _State:
+class _RunState:
     """The state of a run in progress, shared by the threads of all workers."""
 
     suite: Suite
@@ -103,7 +103,7 @@ class _State:
     gpu_code: BackgroundCompiler
     """Compiles for a GPU that this machine lacks."""
     find_ceilings: FindCeilings | None
-    known: CaseFaults = field(default_factory=CaseFaults)
+    case_faults: CaseFaults = field(default_factory=CaseFaults)
     lost_devices: int = 0
     dispatch: Dispatch[Case] = field(default_factory=lambda: Dispatch(lambda case: case.name))
 
@@ -135,7 +135,7 @@ def run_suite(
         # On the cpu, grids and caches are those of the named GPU, so its traffic is counted.
         modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = modelled_gpu.limits if modelled_gpu else None
-        opening = Open(
+        opening = OpenBackend(
             options.backend,
             options.roots,
             options.seed,
@@ -151,7 +151,7 @@ def run_suite(
         compiler = Worker(opening, options.out / "worker-nvrtc.log")
         # Only a run that is kept reports machine code.
         gpu_code = BackgroundCompiler(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
-        state = _State(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code, find_ceilings)
+        state = _RunState(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code, find_ceilings)
         try:
             _run(state)
         except _FirstFailure:
@@ -164,7 +164,7 @@ def run_suite(
         return file.run()
 
 
-def _worker_slots(opening: Open, options: RunSetup) -> list[WorkerSlot]:
+def _worker_slots(opening: OpenBackend, options: RunSetup) -> list[WorkerSlot]:
     """Create a worker for each device, or `options.workers` workers on the cpu."""
     if not options.devices:
         names = ["worker", *(f"worker-{worker_number}" for worker_number in range(2, options.workers + 1))]
@@ -174,7 +174,7 @@ def _worker_slots(opening: Open, options: RunSetup) -> list[WorkerSlot]:
     return [WorkerSlot(Worker(opening, log, device.environment)) for device, log in pairs]
 
 
-def _run(state: _State) -> None:
+def _run(state: _RunState) -> None:
     """Run all cases that have no valid earlier result."""
     start_s, suite, options, file = time.perf_counter(), state.suite, state.options, state.sink.file
     environments = _open(state)
@@ -198,7 +198,7 @@ def _run(state: _State) -> None:
     file.end(time.perf_counter() - start_s)
 
 
-def _open(state: _State) -> list[Environment]:
+def _open(state: _RunState) -> list[Environment]:
     """Open each device and return its environment; raises EnvironmentFault if the devices differ."""
     devices, workers = state.options.devices, [slot.worker for slot in state.slots]
     if len(devices) < 2:
@@ -208,7 +208,14 @@ def _open(state: _State) -> list[Environment]:
         environments = list(pool.map(Worker.open, workers))
     for device, environment in zip(devices, environments, strict=True):
         if environment.uuid not in ("", device.uuid):
-            raise EnvironmentFault(f"GPU {device.index} is {device.uuid}, but its worker sees {environment.uuid}")
+            raise EnvironmentFault(
+                f"GPU {device.index} is {device.uuid}, but its worker sees {environment.uuid}; unset "
+                "CUDA_VISIBLE_DEVICES, then repeat the command",
+                kind="other-gpu",
+                subject=device.index,
+                value=environment.uuid,
+                allowed=device.uuid,
+            )
     require_alike(
         {f"GPU {device.index}": environment for device, environment in zip(devices, environments, strict=True)}
     )
@@ -218,7 +225,7 @@ def _open(state: _State) -> list[Environment]:
 CANARY_LIMIT_S = 30.0
 
 
-def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
+def _check_ceilings(state: _RunState, environments: Sequence[Environment]) -> None:
     """Record each device's peaks in the run, after a quick measurement of two of them on a GPU."""
     file, devices, first_slot = state.sink.file, state.options.devices, state.slots[0]
     if len(devices) < 2 and not (file.earlier and file.earlier.devices):
@@ -233,7 +240,7 @@ def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
         file.device(RunDevice(environment, index, f"GPU {index}", slot.device, ceilings=checked_peaks[worker_number]))
 
 
-def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
+def _checked_ceilings(state: _RunState, slot: WorkerSlot) -> Peaks | None:
     """Measure two of a device's peaks again and return the peaks with the outcome; unchanged without a GPU."""
     ceilings = slot.ceilings
     if ceilings is None or not (state.options.measure and state.options.backend == "cuda"):
@@ -254,7 +261,7 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
     return replace(ceilings, canary=ceiling_check.check_ceilings(ceilings, rates))
 
 
-def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
+def _build(state: _RunState, cases: Sequence[Case]) -> dict[str, str]:
     """Compile all modules and record cases that fail; return checksums of machine code by case name."""
     if not cases:
         return {}
@@ -264,17 +271,19 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
         def listen(notification: Notification) -> None:
             nonlocal built_count
             if isinstance(notification, CaseUnsupported):
-                state.known.unsupported[worker_cases[notification.index].name] = notification.reason
+                state.case_faults.unsupported_reasons[worker_cases[notification.index].name] = notification.reason
             elif isinstance(notification, ModuleBuilt):
                 names = [worker_cases[index].name for index in notification.indices]
                 with state.sink.changed:
-                    state.known.broken |= dict.fromkeys(names, notification.error) if notification.error else {}
+                    state.case_faults.compile_errors |= (
+                        dict.fromkeys(names, notification.error) if notification.error else {}
+                    )
                     code.update(dict.fromkeys(names, notification.machine_code_sha256))
                     built_count += len(names)
                     state.sink.announce("build", f"{built_count} of {len(cases)}")
 
         try:
-            worker.ask(Build([pack(case) for case in worker_cases]), BUILD_LIMIT_S, listen)
+            worker.ask(BuildModules([pack(case) for case in worker_cases]), BUILD_LIMIT_S, listen)
         except WorkerLost:
             # A compiler that dies or hangs must fail only its own case: each check compiles its case again, alone.
             state.sink.announce("build", "stopped early; the rest is compiled case by case")
@@ -290,7 +299,7 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
     return code
 
 
-def _in_parallel(state: _State, tasks: Sequence[Callable[[], None]]) -> None:
+def _in_parallel(state: _RunState, tasks: Sequence[Callable[[], None]]) -> None:
     """Run tasks in parallel; if one fails or the run is interrupted, end all workers."""
     if len(tasks) == 1:
         tasks[0]()
@@ -317,7 +326,7 @@ def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
     return sorted(problems, key=estimated_s, reverse=True)
 
 
-def _run_problems(state: _State, cases: Sequence[Case]) -> None:
+def _run_problems(state: _RunState, cases: Sequence[Case]) -> None:
     """Run cases problem by problem, on as many workers as save more time than they take to start."""
     problems: list[Sequence[Case]] = list(iterate_problems(cases))
     has_several_devices = len(state.options.devices) > 1
@@ -325,10 +334,10 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     slots = state.slots[: max(1, min(len(state.slots), worker_count))]
     state.dispatch.crashes_allowed = MAX_DEATHS if has_several_devices else 1
     state.dispatch.add(slowest_first(problems) if has_several_devices else problems)
-    _in_parallel(state, [partial(_work, state, slot) for slot in slots])
+    _in_parallel(state, [partial(_serve_slot, state, slot) for slot in slots])
 
 
-def _work(state: _State, slot: WorkerSlot) -> None:
+def _serve_slot(state: _RunState, slot: WorkerSlot) -> None:
     """Run problems on one slot until none is left or its device fails."""
     sink, dispatch, name = state.sink, state.dispatch, str(slot.worker.log)
     settings = RunSettings(
@@ -339,10 +348,10 @@ def _work(state: _State, slot: WorkerSlot) -> None:
         state.options.processes,
         state.options.relaunch,
     )
-    problems = ProblemRun(settings, state.known, _DispatchSink(sink, dispatch, name), state.gpu_code)
+    problems = ProblemRun(settings, state.case_faults, _DispatchSink(sink, dispatch, name), state.gpu_code)
     while True:
         with sink.changed:
-            sink.changed.wait_for(lambda: sink.stopped or dispatch.done or dispatch.waiting)
+            sink.changed.wait_for(lambda: sink.stopped or dispatch.is_done or dispatch.waiting)
             cases = None if sink.stopped else dispatch.assign(name)
         if cases is None:
             return
@@ -357,7 +366,7 @@ def _work(state: _State, slot: WorkerSlot) -> None:
             _end_of_problem(state, dispatch.finish, name)
 
 
-def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
+def _can_open(state: _RunState, slot: WorkerSlot, name: str) -> bool:
     """Return whether a device still works; if not, other devices get its problem.
 
     Raises EnvironmentFault when the last device fails.
@@ -375,7 +384,7 @@ def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
     return True
 
 
-def _end_of_problem(state: _State, leave: Callable[[str], None], name: str) -> None:
+def _end_of_problem(state: _RunState, leave: Callable[[str], None], name: str) -> None:
     with state.sink.changed:
         leave(name)
         state.sink.changed.notify_all()
@@ -389,7 +398,7 @@ class _DispatchSink:
         self.announce = sink.announce
 
     def started(self, case: str) -> None:
-        """Do nothing: a local worker reports itself at which case it died."""
+        """Do nothing, because the death of a local worker already names its case."""
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         """Write results to disk and remove their cases from the problem."""

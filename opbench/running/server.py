@@ -20,7 +20,7 @@ from opbench.backend.base import Backend, DeviceClock, TimedBackend, TracingBack
 from opbench.backend.environment import Environment
 from opbench.cage.fork_server import ForkServer
 from opbench.checking.backends import open_backend, start_fork_server
-from opbench.checking.binding import bind_bare
+from opbench.checking.binding import bind_unchecked
 from opbench.checking.checking import CheckResult, Session
 from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
@@ -37,21 +37,21 @@ from opbench.nvtx import case_range, phase_range
 from opbench.running.protocol import (
     CONFINED,
     Answer,
-    Build,
+    BuildModules,
     CaseResources,
     CaseStarted,
     CaseUnsupported,
-    Check,
+    CheckCase,
     CheckMemory,
-    CompileFor,
-    CompileOne,
-    Measure,
+    CompileForGpu,
+    CompileOneCase,
+    MeasureCases,
     ModuleBuilt,
     Notification,
-    Open,
+    OpenBackend,
     Probe,
-    Race,
-    Relaunch,
+    RaceCases,
+    RelaunchCases,
     Request,
     RequestFailed,
     SampleTaken,
@@ -77,7 +77,7 @@ def main() -> None:
             return
         reply: Answer | RequestFailed
         try:
-            if isinstance(request, Open):
+            if isinstance(request, OpenBackend):
                 server = Server(request, fork_server)
                 reply = Answer(server.environment())
             else:
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """End this process soon after its parent, even while a kernel hangs."""
+    """End this process within a short time after its parent ends, even if a kernel hangs."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -107,7 +107,7 @@ def _die_with_parent(parent: int) -> None:
 class Server:
     """Answer requests about cases on one backend."""
 
-    def __init__(self, request: Open, fork_server: ForkServer | None = None) -> None:
+    def __init__(self, request: OpenBackend, fork_server: ForkServer | None = None) -> None:
         self._opening = request
         self._fork_server = fork_server
         self.catalog = Catalog(request.roots)
@@ -133,7 +133,7 @@ class Server:
         """Handle one request and return its answer."""
         return HANDLERS[type(request)](self, request, notify)
 
-    def build(self, request: Build, notify: Notify) -> None:
+    def build(self, request: BuildModules, notify: Notify) -> None:
         """Compile every module once and notify the parent of each; an error fails only the module's cases.
 
         A module that will be traced gets the instrumented build.
@@ -176,7 +176,7 @@ class Server:
             return ModuleBuilt(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
         return ModuleBuilt(item[1])
 
-    def compile_for(self, request: CompileFor, notify: Notify) -> None:
+    def compile_for(self, request: CompileForGpu, notify: Notify) -> None:
         """Compile cases for a GPU that need not be present; notify the parent of each case's resources."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
@@ -187,29 +187,29 @@ class Server:
         for position, resources in resources_of(cases_to_compile.values(), request.gpu, request.machine_code):
             notify(CaseResources(chosen_indices[position], resources))
 
-    def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
+    def compile_one(self, request: CompileOneCase, notify: Notify) -> CompiledCase:
         """Compile one case for a GPU model into the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
-    def check(self, request: Check, notify: Notify) -> CheckResult:
+    def check(self, request: CheckCase, notify: Notify) -> CheckResult:
         """Check one case."""
         case = unpack(self.catalog, request.case)
         try:
             if not self.session.is_sampled(case):
-                prepared = self.session.prepare(case.problem, request.given)
-                if isinstance(self.backend, TimedBackend) and request.given is None:
-                    prepared.prefetch("again")  # needed next, when right cases are measured
+                prepared = self.session.prepare(case.problem, request.given_inputs)
+                if isinstance(self.backend, TimedBackend) and request.given_inputs is None:
+                    prepared.prefetch("again")  # The measurement that follows needs these inputs.
         except EnvironmentFault as error:  # this problem is too large for the machine; the next one may fit
             raise LaunchError(error.message, error.location, cause=error) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
-            return self.session.check(case, request.given)
+            return self.session.check(case, request.given_inputs)
 
     def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryCheckResult:
         """Check a file's launches without a reference."""
         with phase_range("check"):
             return check_memory(self.backend, request.plan, self._opening.seed)
 
-    def measure(self, request: Measure, notify: Notify) -> MeasureResult:
+    def measure(self, request: MeasureCases, notify: Notify) -> MeasureResult:
         """Measure the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
@@ -222,13 +222,13 @@ class Server:
                 check_again=request.check_again,
             )
 
-    def relaunch(self, request: Relaunch, notify: Notify) -> MeasureResult:
+    def relaunch(self, request: RelaunchCases, notify: Notify) -> MeasureResult:
         """Launch right cases of one problem again without timing them, and judge their outputs."""
         with phase_range("measure"):
             cases = [unpack(self.catalog, packed) for packed in request.cases]
             return relaunch_cases(self.session, cases, lambda name: notify(CaseStarted(name)))
 
-    def measure_in_rounds(self, request: Race, notify: Notify) -> RaceResult:
+    def measure_in_rounds(self, request: RaceCases, notify: Notify) -> RaceResult:
         """Measure cases in rounds; a case that is clearly slower than the fastest drops out."""
         with phase_range("measure"):
             return measure_in_rounds(
@@ -260,7 +260,7 @@ class Server:
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
             case = unpack(self.catalog, packed)
-            launch, buffers = bind_bare(self.backend, case)
+            launch, buffers = bind_unchecked(self.backend, case)
             try:
                 medians[case.name] = measure(clock, {case.name: launch}, request.timing)[case.name].median_s
             finally:
@@ -329,15 +329,15 @@ def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str])
 
 
 HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] = {
-    Build: Server.build,
-    CompileFor: Server.compile_for,
-    CompileOne: Server.compile_one,
-    Check: Server.check,
+    BuildModules: Server.build,
+    CompileForGpu: Server.compile_for,
+    CompileOneCase: Server.compile_one,
+    CheckCase: Server.check,
     CheckMemory: Server.check_memory,
-    Measure: Server.measure,
+    MeasureCases: Server.measure,
     Probe: Server.probe,
-    Race: Server.measure_in_rounds,
-    Relaunch: Server.relaunch,
+    RaceCases: Server.measure_in_rounds,
+    RelaunchCases: Server.relaunch,
     TimeCubins: Server.time_cubins,
 }
 

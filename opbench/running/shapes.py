@@ -9,16 +9,16 @@ from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import GeneratedShapes, emulated_work, make_shapes
 from opbench.kernels.variant import Config, Variant
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.source.sources import tensor_core_operand_types
 
 RANDOM_STARTS = 12
 """Number of random shapes to start from when making shapes that a variant accepts."""
 MAX_WORK = 2.5e9
 """FLOPs and elements moved that take the CPU emulator about ten seconds; no larger problem is made."""
-SLOW_WORK = 2e8
+MAX_EMULATED_WORK = 2e8
 """The limit if tensor cores are emulated."""
-AFFORDABLE_BYTES = 1 << 28
+MAX_GENERATED_BYTES = 1 << 28
 """Most bytes of all tensors of a generated problem."""
 PROBLEM_COUNT = 4
 """Number of problems to make if a run needs one."""
@@ -26,7 +26,7 @@ FEW_WARPS = 64
 """Size from which an axis fills warps, even if each thread has one of its elements."""
 REDUCED_SIZES = (32, 16, 8)
 """Smaller sizes that axes are halved to, one after the other, until a problem can be counted quickly."""
-COUNTED_BYTES = 3 << 18
+MAX_COUNTED_BYTES = 3 << 18
 """Most bytes of all tensors of a reduced problem: a kernel may read each of them again for every output."""
 MAX_GROWTH = 2
 """Factor by which a generated problem for a GPU may exceed the given ones."""
@@ -37,7 +37,7 @@ def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
     return operator.all_examples(variant.supports.get("dtype", ()))
 
 
-def stored_for(variant: Variant, problem: Operator) -> Operator:
+def in_supported_dtype(variant: Variant, problem: Operator) -> Operator:
     """Return a problem in a dtype that a variant supports: its own dtype if possible, else the first of `supports`."""
     supported_dtypes = [
         dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())
@@ -68,13 +68,12 @@ def shapes_like(
     return sorted(problems_made.problems, key=emulated_work, reverse=True)
 
 
-def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | None:
-    """Return a problem with smaller axes whose accesses are counted quickly on the CPU; None if the rules allow none.
+def reduced_problem(variant: Variant, config: Config, problem: Operator) -> Operator | None:
+    """Return a smaller problem whose accesses are counted quickly on the CPU; None if the variant accepts none.
 
-    Sizes are halved, so those that vectors or tiles divide stay so. Axes that no tensor has innermost come first, and
-    none falls below two warps before all are that small: with one thread for each row, three rows would hide how the
-    lanes of a warp access memory. Then come batches: the outermost axis of outputs with three axes or more. `config` is
-    that of the variant.
+    Sizes are halved, so that vectors and tiles still divide them. Axes that are innermost in no tensor come first; each
+    keeps two warps until all are that small, because a few rows would not show how the lanes of a warp access memory.
+    Then come batches: the outermost axis of outputs with three axes or more. `config` is a config of the variant.
     """
     axes = [axis for axis, size in problem.axes.items() if isinstance(size, int)]
     shapes = [axes_text.split() for axes_text in (*problem.inputs.values(), *problem.outputs.values())]
@@ -95,12 +94,12 @@ def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | N
 def _halved(
     variant: Variant, config: Config, problem: Operator, axes: Sequence[str], min_size: int
 ) -> Iterator[Operator]:
-    """Yield the accepted problems with one of some axes halved, or with all axes of its size where that is needed."""
+    """Yield accepted problems in which one of `axes` is halved, and equal axes too if the variant requires it."""
     for axis in axes:
         size = problem.axes.get(axis)
         if not isinstance(size, int) or size // 2 < min_size:
             continue
-        # An odd size stays odd, so that vectors divide no more of its rows than before.
+        # An odd size stays odd, so that vectors still do not divide its rows.
         halved_size = size // 2 | size % 2
         equal_axes = [other_axis for other_axis, value in problem.axes.items() if value == size]
         for changed in ([axis], equal_axes):
@@ -115,7 +114,7 @@ def _halved(
 
 
 def _stored_bytes(problem: Operator) -> int:
-    """Return the bytes of all tensors, also of rows that are not read."""
+    """Return the bytes of all tensors, including rows that are not read."""
     return sum(tensor.nbytes for tensor in (*problem.input_tensors(), *problem.output_tensors()))
 
 
@@ -125,13 +124,13 @@ def _counted_work(problem: Operator) -> float:
 
 
 def _is_quick(problem: Operator) -> bool:
-    """Return whether the accesses of a problem are counted within about a second, if nothing is read again."""
-    return is_traceable(problem) and _stored_bytes(problem) <= COUNTED_BYTES
+    """Return whether the accesses of a problem are counted in about a second, if no element is read twice."""
+    return is_traceable(problem) and _stored_bytes(problem) <= MAX_COUNTED_BYTES
 
 
 def is_shipped(variant: Variant) -> bool:
     """Return whether a variant is part of opbench: then its operator's examples are known to cover it."""
-    return variant.path.resolve().is_relative_to(shipped("variants").resolve())
+    return variant.path.resolve().is_relative_to(shipped_folder("variants").resolve())
 
 
 def accepts(variant: Variant, problem: Operator) -> bool:
@@ -149,10 +148,10 @@ def accepted_shapes(
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return GeneratedShapes(tuple(drawn))
     is_slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
-    limit = SLOW_WORK if is_slow else MAX_WORK
+    limit = MAX_EMULATED_WORK if is_slow else MAX_WORK
 
     def is_affordable(problem: Operator) -> bool:
-        return emulated_work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
+        return emulated_work(problem) <= limit and problem.bytes() <= MAX_GENERATED_BYTES
 
     starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, RANDOM_STARTS)]
     return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)

@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from opbench.checking.checking import MAX_TRACED_WORK
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.problems import ALLOWED_PRECISIONS, network_problems, require_sizes
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
-from opbench.paths import from_here, next_command, shipped
+from opbench.paths import next_command, path_from_here, shipped_folder
 from opbench.records import read_toml
 from opbench.results.header import LeftOut
-from opbench.running.shapes import accepts, examples_of, shapes_like, stored_for
-from opbench.timing.clock import MODES
+from opbench.running.shapes import accepts, examples_of, in_supported_dtype, shapes_like
+from opbench.timing.clock import TIMING_MODES
 from opbench.timing.sampling import TimingOptions
 
-Kinds = type | tuple[type, ...]
+ValueTypes = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
 
-SUITE_KEYS: Mapping[str, Kinds] = {
+SUITE_KEYS: Mapping[str, ValueTypes] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
 }  # fmt: skip
-NETWORK_KEYS: Mapping[str, Kinds] = {
+NETWORK_KEYS: Mapping[str, ValueTypes] = {
     "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
     "training": bool,
 }  # fmt: skip
-RUN_KEYS: Mapping[str, Kinds] = {
+RUN_KEYS: Mapping[str, ValueTypes] = {
     "operator": str,
     "variants": list,
     "problems": list,
@@ -45,14 +45,14 @@ RUN_KEYS: Mapping[str, Kinds] = {
     "cpu": dict,
 }
 SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
-TIMING_KEYS: Mapping[str, Kinds] = {
+TIMING_KEYS: Mapping[str, ValueTypes] = {
     f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
 }
 
 
 MAX_NAME_LENGTH = 60
 """Most characters of a suite's name, which is also the run's folder."""
-PROBLEMS, CASES = 10_000, 20_000
+MAX_PROBLEMS, MAX_CASES = 10_000, 20_000
 """Most problems of one [[run]] and most cases of one suite; more are probably a mistake."""
 
 
@@ -67,12 +67,12 @@ class Suite:
     time_limit_s: float = 60.0
     traced_work: float = MAX_TRACED_WORK
     left_out: LeftOut = field(default_factory=dict)
-    own: tuple[str, ...] = ()
+    own_variant_ids: tuple[str, ...] = ()
     """Ids of the variants in files that the user named."""
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
-    """Read a suite file and return its cases for a backend; with `only`, just that operator's cases, maybe none.
+    """Read a suite file and return its cases for a backend; `only` selects the cases of one operator.
 
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
@@ -119,14 +119,14 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
     A plain name is first a shipped suite, whatever the working directory contains. `operators` are names to
     suggest in the error.
     """
-    candidate = shipped("suites") / f"{path.stem}.toml"
+    candidate = shipped_folder("suites") / f"{path.stem}.toml"
     if str(path) == path.stem and candidate.is_file():
         return candidate
     if path.is_file():
         return path
     if path.suffix in ("", ".toml") and candidate.is_file():
         return candidate
-    suites = [p.stem for p in shipped("suites").glob("*.toml")]
+    suites = [p.stem for p in shipped_folder("suites").glob("*.toml")]
     if path.is_dir():
         raise UsageError(
             f"{path}: this is a folder, not the file of a suite; name a .toml file, such as {path / 'own.toml'}, or a "
@@ -137,7 +137,8 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
     nearest = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"shipped suites: {', '.join(sorted(suites))}"
     raise UsageError(
-        f"{path}: no file, operator or suite has this name; {hint} (opbench list operators, opbench list suites)",
+        f"{path}: no file, operator or suite has this name; {hint}. "
+        "To list all: opbench list operators, or: opbench list suites",
         kind="no-such-suite",
         subject=path,
         allowed=tuple(nearest) or tuple(sorted(suites)),
@@ -145,7 +146,7 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
 
 
 class NoFittingProblem(UsageError):
-    """No problem fits a user's own variant."""
+    """The error that a user's own variant supports none of the problems."""
 
     kind = "no-case"
 
@@ -179,7 +180,7 @@ def suite_for_variants(
         title=f"{', '.join(file_names[:-1]) + ' and ' if file_names[1:] else ''}{file_names[-1]} on {ladders}",
         cases=tuple(case for suite in suites for case in suite.cases),
         left_out={problem: reasons for suite in suites for problem, reasons in suite.left_out.items()},
-        own=tuple(variant.id for variant in variants),
+        own_variant_ids=tuple(variant.id for variant in variants),
     )
 
 
@@ -187,12 +188,12 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     """Return the cases of a user's variants and of the other variants of one operator, the user's first."""
     operator, names = variants[0].operator, {v.name for v in variants}
     quick_suite = read_suite(Path("quick"), catalog, backend, only=operator)
-    shipped = [c for c in quick_suite.cases if c.variant.operator == operator and c.variant.name not in names]
+    shipped_folder = [c for c in quick_suite.cases if c.variant.operator == operator and c.variant.name not in names]
     variants_with_configs = [(variant, variant.configs) for variant in variants]
     named_problems = [catalog.operator(operator).parse(problem) for problem in problems]
-    ladder_problems = list(dict.fromkeys(c.problem for c in shipped))
+    ladder_problems = list(dict.fromkeys(c.problem for c in shipped_folder))
     expansion = _Expansion()
-    for problem in named_problems or dict.fromkeys(stored_for(v, p) for p in ladder_problems for v in variants):
+    for problem in named_problems or dict.fromkeys(in_supported_dtype(v, p) for p in ladder_problems for v in variants):
         expansion.add(problem, variants_with_configs)
     if not named_problems:
         expansion.add_fitting(variants_with_configs, ladder_problems, catalog.operator(operator), backend)
@@ -200,13 +201,13 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
         if not any(case.variant.path == file for case in expansion.cases.values()):
             unfit_variant = next(variant for variant in variants if variant.path == file)
             raise NoFittingProblem(f"{file}: {_no_case_message(expansion.left_out)}", unfit_variant, expansion.left_out)
-    ladder_variants = {(c.variant.name, str(c.config)): c for c in shipped}.values()
+    ladder_variants = {(c.variant.name, str(c.config)): c for c in shipped_folder}.values()
     other_problems = dict.fromkeys(c.problem for c in expansion.cases.values() if c.problem not in ladder_problems)
     ladder_cases = [replace(c, problem=problem) for problem in other_problems for c in ladder_variants]
-    shipped += [c for c in ladder_cases if c.unmet_requirement() is None]
+    shipped_folder += [c for c in ladder_cases if c.unmet_requirement() is None]
     cases = []
     for problem, own_cases in itertools.groupby(expansion.cases.values(), lambda c: c.problem):
-        cases += [*own_cases, *(c for c in shipped if c.problem == problem)]
+        cases += [*own_cases, *(c for c in shipped_folder if c.problem == problem)]
     return replace(quick_suite, cases=tuple(cases), left_out=expansion.left_out)
 
 
@@ -225,7 +226,7 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
     expansion = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
     if not variants:
-        first_variant = from_here(str(catalog.operator_file(operator).parent / "naive.cu"))
+        first_variant = path_from_here(str(catalog.operator_file(operator).parent / "naive.cu"))
         raise UsageError(
             f"{operator}: this operator has no variant; write {first_variant} (docs/kernels.md), then: "
             f"{catalog.command('check', first_variant)}",
@@ -279,12 +280,12 @@ class _Expansion:
                 reason = variant.unmet_requirement(problem, configs[0]) or ""
                 names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
                 names += [variant.name] if variant.name not in names else []
-            if len(self.cases) > CASES:
+            if len(self.cases) > MAX_CASES:
                 raise UsageError(
-                    f"the suite expands to more than {CASES} cases (the limit is passed at {problem.name}{problem}); "
+                    f"the suite expands to more than {MAX_CASES} cases, for example {problem.name}{problem}; "
                     'name fewer problems or variants, write configs = "default", or split the suite into files',
                     kind="too-many-cases",
-                    allowed=CASES,
+                    allowed=MAX_CASES,
                 )
 
     def add_fitting(
@@ -310,19 +311,19 @@ class _Expansion:
 
 
 def _no_case_message(left_out: LeftOut) -> str:
-    """Return the message for a suite without a case."""
+    """Return the message for a suite without a case: the first reason why a variant has none."""
     if not left_out:
         return "the suite has no case; add a [[run]] table with operator and problems"
     problem, reasons = next(iter(left_out.items()))
     reason, names = next(iter(reasons.items()))
     listing = next_command("list variants", problem.partition("(")[0])
     return (
-        f"no variant accepts any of the problems: for {problem}, {names[0]} {reason}; choose other problems (the rules "
-        f"of each variant: {listing})"
+        f"no variant accepts any of the problems: for {problem}, {names[0]} {reason}; choose other problems; to see "
+        f"the rules of each variant: {listing}"
     )
 
 
-def _require_known(table: object, allowed_keys: Mapping[str, Kinds], label: str) -> None:
+def _require_known(table: object, allowed_keys: Mapping[str, ValueTypes], label: str) -> None:
     """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(
@@ -334,9 +335,9 @@ def _require_known(table: object, allowed_keys: Mapping[str, Kinds], label: str)
         )
     for key, value in table.items():
         if key not in allowed_keys:
-            raise UsageError(unknown(label, key, allowed_keys))
+            raise UsageError(unknown_name(label, key, allowed_keys))
         if not isinstance(value, allowed_keys[key]) or isinstance(value, bool) != (allowed_keys[key] is bool):
-            kind_names: dict[Kinds, str] = {
+            kind_names: dict[ValueTypes, str] = {
                 list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
             }  # fmt: skip
             allowed = kind_names.get(allowed_keys[key], "number")
@@ -373,13 +374,13 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
                 value=value,
                 allowed=0,
             )
-    if (mode := table.get("mode", "cold")) not in MODES:
+    if (mode := table.get("mode", "cold")) not in TIMING_MODES:
         raise UsageError(
-            f'timing.mode = "{mode}" is not allowed; choose one of {", ".join(MODES)}',
+            f'timing.mode = "{mode}" is not allowed; choose one of {", ".join(TIMING_MODES)}',
             kind="not-allowed",
             subject="timing.mode",
             value=mode,
-            allowed=tuple(MODES),
+            allowed=tuple(TIMING_MODES),
         )
     return TimingOptions(**table)
 
@@ -439,7 +440,7 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
         (p for p in patterns if not any(_matches_pattern(variant, p) for variant in all_variants)), None
     ):
         variant_names = {variant.id if "/" in unmatched else variant.name for variant in all_variants}
-        raise UsageError(unknown("variant", unmatched, variant_names, where=str(settings["network"])))
+        raise UsageError(unknown_name("variant", unmatched, variant_names, place=str(settings["network"])))
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(_matches_pattern(v, p) for p in patterns)]
         precise_enough = [v for v in variants if v.precision in ALLOWED_PRECISIONS[precision]]
@@ -460,15 +461,15 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
     if not sweep:
         return problems
-    if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
+    if (count := math.prod(len(values) for values in sweep.values())) > MAX_PROBLEMS:
         product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
         raise UsageError(
-            f"the table [run.sweep] gives {count} problems ({product}); at most {PROBLEMS} are allowed: remove some "
-            "values",
+            f"the table [run.sweep] gives {count} problems ({product}); at most {MAX_PROBLEMS} are allowed; remove "
+            "some values",
             kind="too-many-problems",
             subject="sweep",
             value=count,
-            allowed=PROBLEMS,
+            allowed=MAX_PROBLEMS,
         )
     return problems + [
         operator.from_axes(dict(zip(sweep, values, strict=True))) for values in itertools.product(*sweep.values())
@@ -482,7 +483,7 @@ def _choose_variants(
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.name, pattern) for v in variants):
             names = [v.name for v in variants]
-            raise UsageError(unknown("variant", pattern, names, listing, where=operator))
+            raise UsageError(unknown_name("variant", pattern, names, listing, place=operator))
     return [v for v in variants if any(fnmatch.fnmatchcase(v.name, p) for p in patterns)]
 
 

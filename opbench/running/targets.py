@@ -17,7 +17,7 @@ from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.running.options import RunSetup
-from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, stored_for
+from opbench.running.shapes import accepted_shapes, examples_of, in_supported_dtype, is_shipped, shapes_like
 from opbench.running.suite import read_suite
 from opbench.source.device_part import missing_headers
 
@@ -25,7 +25,7 @@ MAX_MODULES = 48
 """If checks of a variant compile more modules than this, each config runs on only some of the problems."""
 MAX_INTERPRETED_PAIRS = 12
 """The limit on pairs of config and problem if instructions of newer GPUs are interpreted lane by lane."""
-LONG_THREADS = (1 << 21) + (1 << 13)
+MAX_LONG_AXIS_THREADS = (1 << 21) + (1 << 13)
 """Most threads of a problem with a long axis that is checked; a million threads take one second."""
 
 MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
@@ -47,20 +47,20 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    if is_bare(path) and not operator and not catalog.has_proposed_header(path):
+    if is_file_without_header(path) and not operator and not catalog.has_proposed_header(path):
         header_of(path, catalog, operator_name)
     if operator_name:
         catalog.set_operator(path, operator_name)
     return catalog.own_variants(path.resolve(), operator_name or operator)
 
 
-def is_bare(target: str | Path) -> bool:
+def is_file_without_header(target: str | Path) -> bool:
     """Return whether a target is a .cu file that has no header."""
     return Path(target).suffix == ".cu" and not has_header(Path(target))
 
 
 def is_file(target: str | Path) -> bool:
-    """Return whether a target is a user's file and not a name."""
+    """Return whether a target is the path of a user's file, not the name of an operator, variant or case."""
     return Path(target).suffix in (".cu", ".py")
 
 
@@ -79,7 +79,7 @@ def read_bare_file(
     """
     if path.suffix != ".cu":
         return None, None
-    bare, without_operator = is_bare(path), has_memory_header(path)
+    bare, without_operator = is_file_without_header(path), has_memory_header(path)
     if not (bare or memory or sizes or without_operator):
         return None, None
     if not path.is_file():
@@ -135,7 +135,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     if suite and not pattern:
         suite_cases = read_suite(Path(suite), catalog, backend, only=operator.name).cases
         problems = dict.fromkeys(case.problem for case in suite_cases if case.problem.name == operator.name)
-        stored_problems = ((v, stored_for(v, p)) for p in problems for v in variants)
+        stored_problems = ((v, in_supported_dtype(v, p)) for p in problems for v in variants)
         fitting = (Case(v, c, p) for v, p in stored_problems for c in v.configs if v.unmet_requirement(p, c) is None)
         if first_fitting := next(fitting, None):
             return first_fitting
@@ -242,8 +242,8 @@ def cases_to_check(
         selected_cases = _share_problems(pairs, shapes, share_count) if share_count > 1 else pairs
         if len(selected_cases) < len(pairs):
             note(
-                f"{variant.id}: its configs take turns at the problems, {len(selected_cases)} of {len(pairs)} pairs, "
-                f"as {reason}; --all checks every one"
+                f"{variant.id}: {len(selected_cases)} of {len(pairs)} pairs of config and problem are checked, "
+                f"because {reason}; to check all pairs add --all"
             )
         cases += selected_cases
         if huge:
@@ -299,7 +299,7 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
     interpreted = variant.product or variant.compute_capability
     for sizes in long_problems(supported_examples) if not interpreted else ():
         supported = [Case(variant, config, problem) for problem in sizes if fits(problem)]
-        cases += [case for case in supported if case.threads() <= LONG_THREADS][:1]
+        cases += [case for case in supported if case.threads() <= MAX_LONG_AXIS_THREADS][:1]
     return list({case.name: case for case in cases}.values())
 
 
@@ -340,7 +340,7 @@ def _share_problems(pairs: Sequence[Case], shapes: Sequence[Operator], share_cou
         cases += random[config_index % len(random) :][:1] if random else []
     chosen_names = {case.name for case in cases}
     covered_problems = {case.problem for case in cases}
-    for case in pairs:  # a problem without a config so far gets the first one that fits
+    for case in pairs:  # A problem that has no config yet gets the first that fits.
         if case.problem not in covered_problems:
             covered_problems.add(case.problem)
             chosen_names.add(case.name)

@@ -10,7 +10,7 @@ from opbench.errors import UsageError
 from opbench.kernels.folders import variant_folders
 from opbench.kernels.header import torch_task_of
 from opbench.kernels.task_file import TASK_FILE
-from opbench.paths import from_here, next_command
+from opbench.paths import next_command, path_from_here
 from opbench.running.options import CaseOptions
 
 
@@ -46,8 +46,8 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
     require()
     for path in () if options.trust else _python_files(targets, options.variants):
         raise UsageError(
-            f"{from_here(str(path))}: --untrusted loads no Python file except those of opbench; remove this file, or "
-            "add --trust if you trust all Python files of the folder",
+            f"{path_from_here(str(path))}: --untrusted loads only Python files of opbench; remove this file, "
+            "or add --trust if you trust all Python files of the folder",
             kind="python-file",
             subject=path,
             allowed="--trust",

@@ -19,14 +19,14 @@ from typing import TypeVar, cast
 
 from opbench import paths
 from opbench.backend.environment import Environment
-from opbench.checking.backends import prepare
+from opbench.checking.backends import start_runtime_build
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
-from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, Open, Request, RequestFailed
+from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, OpenBackend, Request, RequestFailed
 
 SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
-"""Environment variables of a worker that runs strangers' kernels: their processes inherit its memory, and others may
+"""Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
 hold secrets."""
-A = TypeVar("A")
+AnswerType = TypeVar("AnswerType")
 Listen = Callable[[Notification], None]
 
 
@@ -45,7 +45,7 @@ class WorkerHung(WorkerLost):
 class Worker:
     """One worker process; it starts when needed, and again after a crash."""
 
-    def __init__(self, opening: Open, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, opening: OpenBackend, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.opening, self.log = opening, log
         self._variables = dict(environment)
         """Additional environment variables of the process, which select the visible device."""
@@ -59,7 +59,7 @@ class Worker:
         """Start the process if there is none and open its backend; return the environment."""
         if self._process is None:
             if self.opening.backend:
-                prepare(self.opening.backend)
+                start_runtime_build(self.opening.backend)
             parent_end, child_end = Pipe()
             confined = [CONFINED] if self.opening.untrusted else []
             command = paths.python("-m", "opbench.running.server", str(child_end.fileno()), *confined)
@@ -94,7 +94,7 @@ class Worker:
                 kind="backend-not-opened",
             ) from None
 
-    def ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
+    def ask(self, request: Request[AnswerType], limit_s: float, listen: Listen | None = None) -> AnswerType:
         """Send a request and wait for its answer.
 
         `limit_s` is the longest time allowed between two messages. Raises WorkerLost, LaunchError or the worker's
@@ -103,7 +103,7 @@ class Worker:
         self.start()
         return self._ask(request, limit_s, listen)
 
-    def _ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:
+    def _ask(self, request: Request[AnswerType], limit_s: float, listen: Listen | None = None) -> AnswerType:
         assert self._pipe is not None
         try:
             self._pipe.send(request)
@@ -117,7 +117,7 @@ class Worker:
                     )
                 message: Notification | Answer | RequestFailed = self._pipe.recv()
                 if isinstance(message, Answer):
-                    return cast(A, message.value)
+                    return cast(AnswerType, message.value)
                 if isinstance(message, RequestFailed):
                     break
                 if listen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.results.selftest import Claim, Part, Selftest, Table
 from opbench.selftest.cheats import cheats
 from opbench.selftest.checks import floor, flush, stamps
@@ -55,7 +55,7 @@ def chosen_parts(only: str) -> list[str]:
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in PARTS:
-            raise UsageError(unknown("part", name, PARTS))
+            raise UsageError(unknown_name("part", name, PARTS))
     return [name for name in PARTS if not names or name in names]
 
 
@@ -64,16 +64,16 @@ def run_parts(
     names: Collection[str],
     outcome: Selftest,
     keep: Callable[[Selftest, Part], None],
-    now: Callable[[], float] = time.perf_counter,
+    now_s: Callable[[], float] = time.perf_counter,
 ) -> None:
     """Run the parts in order and pass each to `keep` when it ends; a failing part does not stop the others."""
     scale = outcome.budget_s / (sum(PARTS[name] for name in names) or 1.0)
     for name in names:
-        start_s = now()
+        start_s = now_s()
         try:
             part = runs[name](PARTS[name] * scale)
         except OpbenchError as error:
             part = Part(name, name, error=str(error))
-        part.spent_s = now() - start_s
+        part.spent_s = now_s() - start_s
         outcome.parts.append(part)
         keep(outcome, part)

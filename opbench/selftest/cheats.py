@@ -11,7 +11,7 @@ from pathlib import Path
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.results.result import Result
 from opbench.results.selftest import Part
-from opbench.timing.clock import Now
+from opbench.timing.clock import SecondsClock
 
 RIGHT = "right"
 """The expectation for an honest twin: it is right and has a time."""
@@ -42,7 +42,7 @@ def expectation(path: Path) -> Expectation:
     text = path.read_text(encoding="utf-8")
     header: dict[str, str] = dict(re.findall(r"^(?:#|//) (expect|problem|twin): (.*)$", text, re.MULTILINE))
     if "expect" not in header:
-        raise OpbenchError(f"{path} has no line '# expect: …' or '// expect: …'")
+        raise OpbenchError(f"{path} has no line '# expect: …' or '// expect: …'", kind="no-expectation", subject=path)
     twin = path.parent / "honest" / f"{header['twin']}.cu" if "twin" in header else None
     return Expectation(tuple(header["expect"].split("|")), (header["problem"],) if "problem" in header else (), twin)
 
@@ -74,7 +74,7 @@ def gains_nothing(results: Sequence[Result], twin: Sequence[Result]) -> bool:
     )
 
 
-def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now: Now = time.perf_counter) -> Part:
+def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: SecondsClock = time.perf_counter) -> Part:
     """Run every cheat and every honest twin through the same path as a user's own file."""
     part, rows = Part("cheats", "Cheats that concern time"), []
     if not files:

@@ -15,7 +15,7 @@ from opbench.selftest.device import (
     untouched,
 )  # fmt: skip
 from opbench.timing import stats
-from opbench.timing.clock import Launch, Now
+from opbench.timing.clock import Launch, SecondsClock
 
 FLOOR_DRIFT_S = 0.1e-6
 """Largest allowed drift of the time of an empty kernel: three ticks of an H200's timer."""
@@ -32,22 +32,27 @@ CLOCK_ERROR = 0.01
 
 
 def _samples_s(
-    clock: SelftestClock, launch: Launch, min_samples: int, deadline_s: float, now: Now, max_samples: int = 400
+    clock: SelftestClock,
+    launch: Launch,
+    min_samples: int,
+    deadline_s: float,
+    now_s: SecondsClock,
+    max_samples: int = 400,
 ) -> list[float]:
     """Warm up, then take `min_samples` samples, and more until the deadline, at most `max_samples`; return seconds."""
     clock.sample(launch, hold_stream=False)
     clock.sample(launch)
     samples_s: list[float] = []
-    while len(samples_s) < min_samples or (len(samples_s) < max_samples and now() < deadline_s):
+    while len(samples_s) < min_samples or (len(samples_s) < max_samples and now_s() < deadline_s):
         samples_s.append(clock.sample(launch).seconds)
     return samples_s
 
 
-def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+def floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
-    clock, start_s = device.clock(), now()
-    samples_s = _samples_s(clock, clock.nothing, 40, start_s + budget_s / 2, now)
+    clock, start_s = device.clock(), now_s()
+    samples_s = _samples_s(clock, clock.nothing, 40, start_s + budget_s / 2, now_s)
     middle_index = len(samples_s) // 2
     first_median_s, second_median_s = stats.median(samples_s[:middle_index]), stats.median(samples_s[middle_index:])
     stream_held = all(clock.sample(clock.nothing).stream_held for _ in range(10))
@@ -72,15 +77,15 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.timing_offset_s()), ""),
     ]  # fmt: skip
     part.table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
-    _check_line(part, clock, start_s + budget_s, now)
+    _check_line(part, clock, start_s + budget_s, now_s)
     return part
 
 
-def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -> None:
+def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now_s: SecondsClock) -> None:
     """Check that the times of kernels with known cycles lie on a line; the rest is a kernel's own start and end."""
     rate = cycles_per_second(clock)
     medians_s = {
-        s: stats.median(_samples_s(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S
+        s: stats.median(_samples_s(clock, clock.cycles(int(s * rate)), 20, deadline_s, now_s, 60)) for s in LENGTHS_S
     }
     kernel_times_s = {length_s: median_s - clock.timing_offset_s() for length_s, median_s in medians_s.items()}
     excess_s = {length_s: kernel_time_s - length_s for length_s, kernel_time_s in kernel_times_s.items()}
@@ -96,7 +101,7 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
     )
 
 
-def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+def flush(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Check that a cold sample finds no data of the previous sample in L2: compare one pass with two passes in one
     sample.
 
@@ -111,17 +116,17 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         (f"pointer chase through {size_text(chased_bytes)}", memory.chase(chased_bytes), MIN_CHASE_RATIO),
         (f"read of {size_text(read_bytes)}", memory.read(read_bytes), MIN_STREAM_RATIO),
     ):
-        deadline = now() + budget_s / 6
+        deadline = now_s() + budget_s / 6
 
         def two_passes(launch: Launch = one_pass) -> None:
             launch()
             launch()
 
-        single_s = stats.median(_samples_s(cold, one_pass, 10, deadline, now, 100)) - cold.timing_offset_s()
+        single_s = stats.median(_samples_s(cold, one_pass, 10, deadline, now_s, 100)) - cold.timing_offset_s()
         two_passes_s = (
-            stats.median(_samples_s(cold, two_passes, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
+            stats.median(_samples_s(cold, two_passes, 10, deadline + budget_s / 6, now_s, 100)) - cold.timing_offset_s()
         )
-        hot_s = stats.median(_samples_s(hot, one_pass, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
+        hot_s = stats.median(_samples_s(hot, one_pass, 10, deadline + budget_s / 3, now_s, 100)) - hot.timing_offset_s()
         second_pass_s = max(two_passes_s - single_s, 1e-9)
         rows.append(
             (
@@ -151,17 +156,17 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     return part
 
 
-def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+def stamps(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Compare the GPU's nanosecond timer with the host's clock, and the samples' clock rate with known cycles."""
     part = Part("stamps", "Clock stamps")
-    clock, deadline = device.clock(), now() + budget_s
+    clock, deadline = device.clock(), now_s() + budget_s
     known_hz = cycles_per_second(clock)
     short_s = min(0.1, max(0.02, budget_s / 20))
     host: list[float] = []
     event_ratios: list[float] = []
     rates: list[float] = []
-    while len(host) < 3 or (len(host) < 9 and now() < deadline):
-        host_s = [_host_seconds(clock, clock.spin(length), now) for length in (short_s, 3 * short_s)]
+    while len(host) < 3 or (len(host) < 9 and now_s() < deadline):
+        host_s = [_host_seconds(clock, clock.spin(length), now_s) for length in (short_s, 3 * short_s)]
         host.append(2 * short_s / (host_s[1] - host_s[0]))
         span, device_s, cycles = clock.inside(int(short_s * known_hz))
         event_ratios.append(device_s / (span - clock.timing_offset_s()))
@@ -206,11 +211,11 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
     return part
 
 
-def _host_seconds(clock: SelftestClock, launch: Launch, now: Now) -> float:
+def _host_seconds(clock: SelftestClock, launch: Launch, now_s: SecondsClock) -> float:
     """Return the time of one sample on the host's clock, including its flush and launches."""
-    start_s = now()
+    start_s = now_s()
     clock.sample(launch)
-    return now() - start_s
+    return now_s() - start_s
 
 
 def signed_time(seconds: float) -> str:

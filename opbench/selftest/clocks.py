@@ -20,7 +20,7 @@ from opbench.selftest.device import (
     untouched,
 )  # fmt: skip
 from opbench.timing import stats
-from opbench.timing.clock import Now
+from opbench.timing.clock import SecondsClock
 from opbench.timing.sampling import TimingOptions, measure
 
 RELATIVE = 0.02
@@ -49,7 +49,10 @@ def cells_for(device: SelftestDevice) -> list[Cell]:
 
 
 def clocks(
-    device: SelftestDevice, budget_s: float, timers: Sequence[ReferenceTimer] = (), now: Now = time.perf_counter
+    device: SelftestDevice,
+    budget_s: float,
+    timers: Sequence[ReferenceTimer] = (),
+    now_s: SecondsClock = time.perf_counter,
 ) -> Part:
     """Compare all clocks cell by cell, with a cold L2."""
     part = Part("clocks", "Other clocks")
@@ -57,15 +60,15 @@ def clocks(
     cells, memory = cells_for(device), untouched(device)
     options = TimingOptions(budget_s=max(0.05, budget_s / 6 / len(cells)))
     times_by_timer: dict[str, Mapping[str, float]] = {}
-    times_by_timer["events"] = _medians(clock, memory, cells, options, now)
-    times_by_timer["dirty"] = _medians(device.clock("dirty"), memory, cells, options, now)
+    times_by_timer["events"] = _medians(clock, memory, cells, options, now_s)
+    times_by_timer["dirty"] = _medians(device.clock("dirty"), memory, cells, options, now_s)
     times_by_timer["kernel"] = {name: span - clock.timing_offset_s() for name, span in times_by_timer["events"].items()}
     part.figures |= {f"{name}_s": dict(times) for name, times in times_by_timer.items()} | {
         "offset_s": clock.timing_offset_s()
     }
     missing: dict[str, str] = {}
     graph = ReferenceTimer(
-        "graph", "kernel", None, lambda selected: _medians(device.clock("graph"), memory, selected, options, now)
+        "graph", "kernel", None, lambda selected: _medians(device.clock("graph"), memory, selected, options, now_s)
     )
     all_timers = (graph, *timers)
     for timer in all_timers:
@@ -89,10 +92,10 @@ def clocks(
 
 
 def _medians(
-    clock: SelftestClock, memory: SelftestClock, cells: Sequence[Cell], options: TimingOptions, now: Now
+    clock: SelftestClock, memory: SelftestClock, cells: Sequence[Cell], options: TimingOptions, now_s: SecondsClock
 ) -> dict[str, float]:
     launches = {cell.name: cell.launch(memory) for cell in cells}
-    return {name: m.median_s for name, m in measure(clock, launches, options, now=now).items()}
+    return {name: m.median_s for name, m in measure(clock, launches, options, now_s=now_s).items()}
 
 
 def _ours(timer: ReferenceTimer, times_by_timer: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:

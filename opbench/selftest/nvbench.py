@@ -15,7 +15,7 @@ import numpy as np
 from opbench.errors import OpbenchError
 from opbench.selftest.reference_timers import StreamHandle, register, summaries_by_cell
 from opbench.selftest.walltime import OwnTime, RacedCell
-from opbench.timing.clock import Launch, Now
+from opbench.timing.clock import Launch, SecondsClock
 
 if TYPE_CHECKING:
     from cuda import bench
@@ -35,28 +35,30 @@ def compare_engines(
     cells: Mapping[str, Callable[[], Launch]],
     measure_own: Callable[[Launch], OwnTime],
     limit_s: float,
-    now: Now = time.perf_counter,
+    now_s: SecondsClock = time.perf_counter,
 ) -> dict[str, RacedCell]:
     """Measure each cell with both engines, which take turns to go first; nvbench takes cold samples at its defaults.
 
     Each function of `cells` returns a launch; no cell starts after `limit_s`. Return the cells by name.
     """
-    names, raced, start_s = list(cells), dict[str, RacedCell](), now()
+    names, raced, start_s = list(cells), dict[str, RacedCell](), now_s()
 
     def walltime(state: bench.State) -> None:
         cell_number = state.get_int64("Cell")
         name = names[cell_number]
         cell = raced[name] = RacedCell()
         try:
-            if now() - start_s > limit_s:
-                raise OpbenchError(f"the measurement of this cell did not start within {limit_s:g} s")
+            if now_s() - start_s > limit_s:
+                raise OpbenchError(
+                    f"the measurement of this cell did not start within {limit_s:g} s", kind="time-limit", value=limit_s
+                )
             launch = cells[name]()
             if cell_number % 2:
                 cell.own = measure_own(launch)
             state.set_stream(StreamHandle(stream))
-            started = now()
+            started = now_s()
             state.exec(lambda _: launch(), batched=False)
-            cell.bench_s = now() - started
+            cell.bench_s = now_s() - started
             if not cell_number % 2:
                 cell.own = measure_own(launch)
         except OpbenchError as error:  # an exception must not pass through nvbench

@@ -23,7 +23,7 @@ from opbench.selftest.device import (
     untouched,
 )  # fmt: skip
 from opbench.timing import stats
-from opbench.timing.clock import Launch, Now
+from opbench.timing.clock import Launch, SecondsClock
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -73,14 +73,16 @@ def measure_pair(
     base_launch: Launch,
     new_launch: Launch,
     options: TimingOptions,
-    now: Now,
+    now_s: SecondsClock,
     interleaved: bool = True,
 ) -> Pair:
     """Measure two launches, interleaved as in a run, or one after the other as in two runs."""
     if interleaved:
-        measured = measure(clock, {"base": base_launch, "new": new_launch}, options, now=now)
+        measured = measure(clock, {"base": base_launch, "new": new_launch}, options, now_s=now_s)
         return Pair(measured["base"], measured["new"])
-    return Pair(*(measure(clock, {"only": launch}, options, now=now)["only"] for launch in (base_launch, new_launch)))
+    return Pair(
+        *(measure(clock, {"only": launch}, options, now_s=now_s)["only"] for launch in (base_launch, new_launch))
+    )
 
 
 def verdicts(
@@ -128,15 +130,15 @@ def share_text(count: int, total: int) -> str:
     return f"{units.percent(count / total)} ({units.percent(low).removesuffix(' %')}–{units.percent(high)})"
 
 
-def has_time_left(deadline_s: float, now: Now, pairs_done: int) -> bool:
+def has_time_left(deadline_s: float, now_s: SecondsClock, pairs_done: int) -> bool:
     """Return whether to measure another round of pairs."""
-    return pairs_done < MIN_PAIRS or (pairs_done < MAX_PAIRS and now() < deadline_s)
+    return pairs_done < MIN_PAIRS or (pairs_done < MAX_PAIRS and now_s() < deadline_s)
 
 
 # A/A --------------------------------------------------------------------------------------------------------------
 
 
-def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+def alike(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Measure pairs of the same launch: every difference that is called one is false."""
     part = Part("aa", "The same kernel twice")
     clock, options = device.clock(), TimingOptions()
@@ -146,15 +148,15 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         "computes 100 µs": clock.cycles(int(LENGTH_S * rate)),
         f"reads {size_text(size)}": untouched(device).read(size),
     }
-    names, deadline = list(kernels), now() + budget_s
+    names, deadline = list(kernels), now_s() + budget_s
     measured: dict[tuple[str, bool], list[Pair]] = {
         (name, together): [] for name in names for together in (True, False)
     }
     rounds = 0
-    while has_time_left(deadline, now, rounds * len(names)):
+    while has_time_left(deadline, now_s, rounds * len(names)):
         for (name, together), measured_pairs in measured.items():
             seeded = replace(options, seed=rounds)
-            measured_pairs.append(measure_pair(clock, kernels[name], kernels[name], seeded, now, together))
+            measured_pairs.append(measure_pair(clock, kernels[name], kernels[name], seeded, now_s, together))
         rounds += 1
     environment = device.environment()
     rows: list[tuple[str, ...]] = []
@@ -194,7 +196,7 @@ def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...
 # Slow-downs -------------------------------------------------------------------------------------------------------
 
 
-def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
+def slow_downs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Measure a kernel of 100 µs against itself with 1, 2 and 5 % more dependent cycles."""
     part = Part("slowdown", "Known slow-downs")
     clock, options = device.clock(), TimingOptions()
@@ -203,12 +205,12 @@ def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_cou
     fixed = replace(options, min_samples=SAMPLE_BUDGETS[-1], max_samples=SAMPLE_BUDGETS[-1], target=-1.0, budget_s=60.0)
     default: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
     budgeted: dict[float, list[Pair]] = {slow: [] for slow in SLOW_DOWNS}
-    deadline, rounds = now() + budget_s, 0
-    while has_time_left(deadline, now, rounds):
+    deadline, rounds = now_s() + budget_s, 0
+    while has_time_left(deadline, now_s, rounds):
         for slow in SLOW_DOWNS:
             slower_launch = clock.cycles(round(count * (1 + slow)))
-            default[slow].append(measure_pair(clock, base, slower_launch, replace(options, seed=rounds), now))
-            budgeted[slow].append(measure_pair(clock, base, slower_launch, replace(fixed, seed=rounds), now))
+            default[slow].append(measure_pair(clock, base, slower_launch, replace(options, seed=rounds), now_s))
+            budgeted[slow].append(measure_pair(clock, base, slower_launch, replace(fixed, seed=rounds), now_s))
         rounds += 1
     environment = device.environment()
     rows = []

@@ -30,10 +30,10 @@ def selftest_race_command(mode: str, names: tuple[str, ...], out: Path) -> None:
 
     backend = cuda.CudaBackend()
     if mode == "alone":
-        from opbench.checking.binding import bind_bare
+        from opbench.checking.binding import bind_unchecked
         from opbench.selftest.nvbench import single_cell_times
 
-        launch, _ = bind_bare(backend, case_named(names[0]))
+        launch, _ = bind_unchecked(backend, case_named(names[0]))
         out.write_text(json.dumps({"bench_s": single_cell_times(backend.stream_handle, launch)}))
         return
     out.write_text(json.dumps(to_json(race_cells(backend, names))))
@@ -59,13 +59,13 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedC
     return compare_engines(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
-def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float] = time.perf_counter) -> OwnTime:
+def time_ours(clock: Clock, launch: Callable[[], None], now_s: Callable[[], float] = time.perf_counter) -> OwnTime:
     """Measure one cell with our engine; return the wall time with warm-up, and the interval that it reached."""
     from opbench.selftest.walltime import RACE, OwnTime
     from opbench.timing.sampling import measure
 
-    start_s = now()
-    measurement = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
-    spent_s = now() - start_s
+    start_s = now_s()
+    measurement = measure(clock, {"cell": launch}, RACE, now_s=now_s)["cell"]
+    spent_s = now_s() - start_s
     relative_half_width = (measurement.high_s - measurement.low_s) / 2 / measurement.median_s
     return OwnTime(spent_s, relative_half_width, len(measurement.samples_s), measurement.stop_reason)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.graph.problems import ALLOWED_PRECISIONS
@@ -49,7 +49,9 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
         return ShipTarget(known_product.name, known_product.arch, known_product.sm_count)
     match = re.fullmatch(r"(?:sm_|compute_)?(\d{2,3})a?", gpu)
     if not match:
-        raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or give an architecture such as sm_90")
+        raise UsageError(
+            f"--gpu {gpu}: {unknown_name('GPU', gpu.lower(), PRODUCTS)}, or give an architecture such as sm_90"
+        )
     arch = f"sm_{match[1]}"
     in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
     if len(in_book) > 1:
@@ -103,7 +105,7 @@ def choose_cases(
             cases.append(_fitting(catalog.case(name), gpu))
             continue
         if name not in catalog.operator_names():
-            name_error = unknown("operator or network", name, [*catalog.operator_names(), *NETWORKS])
+            name_error = unknown_name("operator or network", name, [*catalog.operator_names(), *NETWORKS])
             raise UsageError(
                 f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)' ({catalog.command('list cases')})",
                 cause=UsageError(name_error),

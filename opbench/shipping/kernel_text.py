@@ -192,4 +192,6 @@ def _piece_text(
 def _origin(variant: Variant) -> str:
     """Return the name of the file, as readers elsewhere can find it."""
     relative_path = f"{variant.path.parent.name}/{variant.path.name}"
-    return f"variants/{relative_path}" if paths.portable(str(variant.path)).startswith("variants/") else relative_path
+    return (
+        f"variants/{relative_path}" if paths.portable_path(str(variant.path)).startswith("variants/") else relative_path
+    )

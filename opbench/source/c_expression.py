@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, tokens
 
-SIZES = {
+TYPE_BYTES = {
     "float": 4, "int": 4, "unsigned": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "char": 1, "bool": 1,
     "short": 2, "long": 8, "size_t": 8, "float2": 8, "float4": 16, "uint8_t": 1, "int64_t": 8, "half2": 4, "T": 4,
     "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "int16_t": 2, "uint16_t": 2, "int8_t": 1, "uint": 4, "uchar": 1,
@@ -15,7 +15,7 @@ SIZES = {
     "ushort": 2, "ulong": 8, "__half2": 4, "__nv_bfloat162": 4, "curandState": 48, "curandState_t": 48, "clock_t": 8,
     "cuComplex": 8, "cuFloatComplex": 8, "cufftComplex": 8, "cuDoubleComplex": 16, "cufftDoubleComplex": 16, "dim3": 12,
 }  # fmt: skip
-CASTS = frozenset(
+CAST_TYPES = frozenset(
     [
         "int",
         "unsigned",
@@ -68,13 +68,13 @@ def convert(
     expression_tokens: Sequence[Token],
     values_by_name: Mapping[str, Sequence[Token] | str],
     depth: int = 0,
-    real: bool = False,
+    is_real: bool = False,
 ) -> str:
     """Convert a C expression, and replace each name in `values_by_name`; raise Unreadable if that fails.
 
-    With `real`, the expression computes floats.
+    With `is_real`, the expression computes floats.
     """
-    return _Converter(values_by_name, depth, real).whole(_join_operators(expression_tokens))
+    return _Converter(values_by_name, depth, is_real).convert_whole(_join_operators(expression_tokens))
 
 
 def _join_operators(expression_tokens: Sequence[Token]) -> list[Token]:
@@ -92,41 +92,41 @@ def _join_operators(expression_tokens: Sequence[Token]) -> list[Token]:
 class _Converter:
     """Convert an expression by splitting it at the operator with the lowest precedence."""
 
-    def __init__(self, values_by_name: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
+    def __init__(self, values_by_name: Mapping[str, Sequence[Token] | str], depth: int, is_real: bool = False) -> None:
         self.values_by_name = values_by_name
         self.depth = depth
-        self.real = real
+        self.is_real = is_real
 
-    def whole(self, expression_tokens: Sequence[Token]) -> str:
+    def convert_whole(self, expression_tokens: Sequence[Token]) -> str:
         if not expression_tokens or self.depth > MAX_DEPTH:
             raise UnsupportedExpression("".join(token.text for token in expression_tokens) or "nothing")
-        if (question_index := self._outside(expression_tokens, ("?",))) >= 0:
-            colon_index = self._outside(expression_tokens, (":",))
+        if (question_index := self._operator_outside_brackets(expression_tokens, ("?",))) >= 0:
+            colon_index = self._operator_outside_brackets(expression_tokens, (":",))
             if colon_index > question_index:
                 test, yes, no = (
                     expression_tokens[:question_index],
                     expression_tokens[question_index + 1 : colon_index],
                     expression_tokens[colon_index + 1 :],
                 )
-                return f"({self.whole(yes)} if {self.whole(test)} else {self.whole(no)})"
+                return f"({self.convert_whole(yes)} if {self.convert_whole(test)} else {self.convert_whole(no)})"
         for signs in OPERATOR_PRECEDENCE:
-            operator_index = self._outside(expression_tokens, signs)
+            operator_index = self._operator_outside_brackets(expression_tokens, signs)
             if operator_index > 0:
                 left, right = (
-                    self.whole(expression_tokens[:operator_index]),
-                    self.whole(expression_tokens[operator_index + 1 :]),
+                    self.convert_whole(expression_tokens[:operator_index]),
+                    self.convert_whole(expression_tokens[operator_index + 1 :]),
                 )
                 sign = (
                     expression_tokens[operator_index].text
-                    if self.real and expression_tokens[operator_index].text == "/"
+                    if self.is_real and expression_tokens[operator_index].text == "/"
                     else PYTHON_OPERATORS.get(
                         expression_tokens[operator_index].text, expression_tokens[operator_index].text
                     )
                 )
-                return f"{_bracketed(left)} {sign} {_bracketed(right)}"
-        return self._single(expression_tokens)
+                return f"{_in_brackets(left)} {sign} {_in_brackets(right)}"
+        return self._convert_operand(expression_tokens)
 
-    def _outside(self, expression_tokens: Sequence[Token], signs: tuple[str, ...]) -> int:
+    def _operator_outside_brackets(self, expression_tokens: Sequence[Token], signs: tuple[str, ...]) -> int:
         """Return the index of the last operator token in `signs` that is outside of all brackets; -1 if there is none.
 
         For "?", which groups from the right, it is the index of the first.
@@ -151,66 +151,68 @@ class _Converter:
             index += 1
         return last_index
 
-    def _single(self, expression_tokens: Sequence[Token]) -> str:
+    def _convert_operand(self, expression_tokens: Sequence[Token]) -> str:
         first_token = expression_tokens[0]
         if first_token.text == "(" and closing_bracket(expression_tokens, 0) == len(expression_tokens) - 1:
-            return self.whole(expression_tokens[1:-1])
+            return self.convert_whole(expression_tokens[1:-1])
         if first_token.text == "(":  # a cast
             closing = closing_bracket(expression_tokens, 0)
-            if all(token.kind == "name" and token.text in CASTS for token in expression_tokens[1:closing]):
-                return self.whole(expression_tokens[closing + 1 :])
+            if all(token.kind == "name" and token.text in CAST_TYPES for token in expression_tokens[1:closing]):
+                return self.convert_whole(expression_tokens[closing + 1 :])
         if first_token.text in ("-", "!"):
-            return f"{'-' if first_token.text == '-' else 'not '}{_bracketed(self.whole(expression_tokens[1:]))}"
+            return (
+                f"{'-' if first_token.text == '-' else 'not '}{_in_brackets(self.convert_whole(expression_tokens[1:]))}"
+            )
         if first_token.kind == "number" and len(expression_tokens) == 1:
             size = self.values_by_name.get(first_token.text)  # a number that the launch passes for an axis
-            return size if isinstance(size, str) else _number(first_token.text, self.real)
+            return size if isinstance(size, str) else _convert_number(first_token.text, self.is_real)
         if (
             first_token.kind == "name"
             and len(expression_tokens) > 3
             and expression_tokens[1].text == ":" == expression_tokens[2].text
         ):
-            return self.whole(expression_tokens[3:])
+            return self.convert_whole(expression_tokens[3:])
         if (
             first_token.kind == "name"
             and len(expression_tokens) > 2
             and expression_tokens[1].text == "::"
             and expression_tokens[-1].text == ")"
         ):
-            return self.whole(expression_tokens[2:])
+            return self.convert_whole(expression_tokens[2:])
         if first_token.text == "static_cast" and len(expression_tokens) > 3:
-            return self.whole(expression_tokens[closing_angle_bracket(expression_tokens, 1) + 1 :])
+            return self.convert_whole(expression_tokens[closing_angle_bracket(expression_tokens, 1) + 1 :])
         if first_token.kind == "name" and len(expression_tokens) == 1:
-            return self._name(first_token.text)
+            return self._convert_name(first_token.text)
         if len(expression_tokens) > 2 and expression_tokens[1].text == ".":
-            return self._member(expression_tokens)
+            return self._convert_member(expression_tokens)
         if (
             first_token.kind == "name"
             and expression_tokens[1].text == "("
             and closing_bracket(expression_tokens, 1) == len(expression_tokens) - 1
         ):
-            return self._call(first_token.text, split(expression_tokens[2:-1], ","))
+            return self._convert_call(first_token.text, split(expression_tokens[2:-1], ","))
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
-    def _member(self, expression_tokens: Sequence[Token]) -> str:
+    def _convert_member(self, expression_tokens: Sequence[Token]) -> str:
         """Convert a struct's field, the size of a vector, or a component of a dim3."""
-        first, member, remainder = (
+        first_name, member, remainder = (
             expression_tokens[0].text,
             expression_tokens[2].text,
             "".join(token.text for token in expression_tokens[3:]),
         )
-        if f"{first}.{member}" in self.values_by_name and (not remainder or (member, remainder) == ("size", "()")):
-            return self._name(f"{first}.{member}")
+        if f"{first_name}.{member}" in self.values_by_name and (not remainder or (member, remainder) == ("size", "()")):
+            return self._convert_name(f"{first_name}.{member}")
         if member in ("x", "y", "z") and not remainder:
-            return self._side(first, "xyz".index(member))
+            return self._convert_dim3_component(first_name, "xyz".index(member))
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
-    def _name(self, name: str) -> str:
+    def _convert_name(self, name: str) -> str:
         if name not in self.values_by_name:
             raise UnsupportedExpression(name)
         value = self.values_by_name[name]
-        return value if isinstance(value, str) else convert(value, self.values_by_name, self.depth + 1, self.real)
+        return value if isinstance(value, str) else convert(value, self.values_by_name, self.depth + 1, self.is_real)
 
-    def _side(self, name: str, axis: int) -> str:
+    def _convert_dim3_component(self, name: str, axis: int) -> str:
         """Convert a component of a dim3."""
         value = self.values_by_name.get(name)
         if isinstance(value, str) or not value or value[0].text not in ("dim3", "{"):
@@ -230,60 +232,60 @@ class _Converter:
                 return True
         return False
 
-    def _of_type(self, expression_tokens: Sequence[Token]) -> Sequence[Token]:
+    def _type_tokens(self, expression_tokens: Sequence[Token]) -> Sequence[Token]:
         """Return the tokens of a type; an alias is replaced by its definition."""
         value = self.values_by_name.get(expression_tokens[0].text) if len(expression_tokens) == 1 else None
         return expression_tokens if value is None or isinstance(value, str) else value
 
-    def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
+    def _convert_call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
         if name == "sizeof" and len(arguments) == 1:
-            type_words = [token.text for token in self._of_type(arguments[0]) if token.text in SIZES]
+            type_words = [token.text for token in self._type_tokens(arguments[0]) if token.text in TYPE_BYTES]
             base_type = next(
                 (word for word in type_words if word not in ("unsigned", "signed")), "".join(type_words[:1])
             )
             if base_type and all(token.text != "*" for token in arguments[0]):
-                return str(SIZES[base_type])
+                return str(TYPE_BYTES[base_type])
             type_text = " ".join(token.text for token in arguments[0] if token.text != "struct")
             if isinstance(size := self.values_by_name.get(f"sizeof {type_text}"), str):
                 return size
             raise UnsupportedExpression(f"sizeof({''.join(token.text for token in arguments[0])})")
-        if self.real and name in REAL_CALLS and len(arguments) == 1:
-            radicand = self.whole(arguments[0])
+        if self.is_real and name in REAL_CALLS and len(arguments) == 1:
+            radicand = self.convert_whole(arguments[0])
             return f"1 / sqrt({radicand})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({radicand})"
         if name in ("ceil", "ceilf") and len(arguments) == 1:
             inner = list(arguments[0])
-            slash = self._outside(inner, ("/",))
+            slash = self._operator_outside_brackets(inner, ("/",))
             if slash > 0 and self._is_real(inner):
-                return f"cdiv({self.whole(inner[:slash])}, {self.whole(inner[slash + 1 :])})"
-            return self.whole(inner)
+                return f"cdiv({self.convert_whole(inner[:slash])}, {self.convert_whole(inner[slash + 1 :])})"
+            return self.convert_whole(inner)
         name = MIN_MAX_FUNCTIONS.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
             limits = [
                 DEVICE_LIMIT.search("".join(token.text for token in argument)) is not None for argument in arguments
             ]
             if name == "min" and any(limits):  # a device limit
-                return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
-            return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"
+                return self.convert_whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
+            return f"{name}({self.convert_whole(arguments[0])}, {self.convert_whole(arguments[1])})"
         if ROUND_UP_FUNCTION.search(name) and len(arguments) == 2:
-            return f"cdiv({self.whole(arguments[0])}, {self.whole(arguments[1])})"
-        if name in CASTS and len(arguments) == 1:
-            return self.whole(arguments[0])
+            return f"cdiv({self.convert_whole(arguments[0])}, {self.convert_whole(arguments[1])})"
+        if name in CAST_TYPES and len(arguments) == 1:
+            return self.convert_whole(arguments[0])
         raise UnsupportedExpression(f"{name}()")
 
 
-def _bracketed(text: str) -> str:
+def _in_brackets(text: str) -> str:
     return text if re.fullmatch(r"\w+|\w+\([^()]*\)", text) else f"({text})"
 
 
-def _number(text: str, real: bool) -> str:
+def _convert_number(text: str, is_real: bool) -> str:
     text = text.replace("'", "")
     digits = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
     try:
         value = int(digits, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", digits) else float(digits)
     except ValueError:
         raise UnsupportedExpression(text) from None
-    if value != int(value) or (real and isinstance(value, float)):
-        if not real:
+    if value != int(value) or (is_real and isinstance(value, float)):
+        if not is_real:
             raise UnsupportedExpression(text)
         return repr(value)
     return str(int(value))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import CompileError, Location
-from opbench.paths import cache_folder, from_here, write_atomically
+from opbench.paths import cache_folder, path_from_here, write_atomically
 from opbench.source.project import INCLUDE_FOLDERS, is_compiler_header
 from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import CACHED_TEXTS, Source, includes
@@ -55,11 +55,11 @@ class DevicePart:
 
     texts: Mapping[Path, str]
     """The text of each file, with everything that is not needed blanked."""
-    blanked: tuple[Declaration, ...]
+    blanked_declarations: tuple[Declaration, ...]
     """The blanked declarations of the first file."""
     empty: tuple[str, ...]
     """Names of headers in no folder of the user; those that no compiler has either are replaced by empty files."""
-    implied: tuple[str, ...] = ()
+    implied_headers: tuple[str, ...] = ()
     """Standard headers whose names the device part uses, and which only removed headers included."""
 
 
@@ -130,7 +130,7 @@ def device_part(sources: Sequence[Source], kernel_names: Sequence[str]) -> Devic
                     kept_spans.append((declaration.start, declaration.end, ""))
                 elif Path(header_name).name not in own_files and not header_name.startswith(TOOLKIT_FOLDERS):
                     missing_names.append(header_name)
-                    if is_by_path(header_name):
+                    if is_path_include(header_name):
                         kept_spans.append((declaration.start, declaration.end, ""))
             elif declaration.kind == "using":
                 namespace_names = {token.text for token in declaration.tokens[2:] if token.kind == "name"}
@@ -143,10 +143,10 @@ def device_part(sources: Sequence[Source], kernel_names: Sequence[str]) -> Devic
                     )
                 )
             elif declaration.kind != "directive" and id(declaration) not in needed:
-                kept_spans.append((declaration.start, declaration.end, _branches(declaration, source.text)))
+                kept_spans.append((declaration.start, declaration.end, _conditionals_within(declaration, source.text)))
                 if source is sources[0]:
                     blanked.append(declaration)
-        texts[source.path] = _replaced(source.text, kept_spans)
+        texts[source.path] = _replace_spans(source.text, kept_spans)
     return DevicePart(texts, tuple(blanked), tuple(dict.fromkeys(missing_names)), implied_headers(texts.values()))
 
 
@@ -155,7 +155,7 @@ def _open_namespace(space: str, text: str, declaration: Declaration) -> str:
     return f"namespace {space} {{}} {text[declaration.start : declaration.end]}"
 
 
-def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
+def _replace_spans(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
     """Replace spans of a text (start, end, new text); each replacement has as many line ends as the span."""
     lines: list[str] = []
     position = 0
@@ -166,7 +166,7 @@ def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
     return "".join(lines) + text[position:]
 
 
-def _branches(declaration: Declaration, text: str) -> str:
+def _conditionals_within(declaration: Declaration, text: str) -> str:
     """Return the preprocessor conditions within a removed declaration, each on its line: they may end after it."""
     lines, continues = [], False
     for line in text[declaration.start : declaration.end].split("\n"):
@@ -179,7 +179,7 @@ def _branches(declaration: Declaration, text: str) -> str:
 
 def _needed(all_declarations: Sequence[Declaration], names: set[str]) -> set[int]:
     """Return the ids of the declarations that the given names need, directly or indirectly."""
-    by_name = _by_name(all_declarations)
+    by_name = _declarations_by_name(all_declarations)
     needed_ids: set[int] = set()
     uses, calls, unvisited = set(names), set[str](), set(names)
 
@@ -293,7 +293,7 @@ def undefined_variable(sources: Sequence[Source], kernel_names: Sequence[str]) -
     return None
 
 
-def _by_name(all_declarations: Sequence[Declaration]) -> dict[str, list[Declaration]]:
+def _declarations_by_name(all_declarations: Sequence[Declaration]) -> dict[str, list[Declaration]]:
     """Return the declarations by the names that they declare; a use of a macro may declare names.
 
     A macro's use that passes on a host function, such as in a registry of launches, declares nothing for
@@ -332,12 +332,12 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
         source.path: folder / f"{source_index}-{source.path.name}" for source_index, source in enumerate(sources)
     }
     for path, target in changed.items():
-        text = led_to(part.texts[path], path, changed)
+        text = redirect_includes(part.texts[path], path, changed)
         target.write_text(f'#line 1 "{path.absolute()}"\n{text}')
     return changed
 
 
-def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
+def redirect_includes(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
     """Return the text with absolute paths in its includes; changed files have their new paths."""
     by_name = {original.name: copy for original, copy in changed.items()}
 
@@ -376,7 +376,7 @@ def missing_header_error(error: CompileError, names: Sequence[str], sources: Seq
     return HeaderNotFound(f"{text}\n{error}", location)
 
 
-def is_by_path(name: str) -> bool:
+def is_path_include(name: str) -> bool:
     """Return whether an include gives a path, such as "../common.h", that no include folder can contain."""
     return ".." in Path(name).parts or Path(name).is_absolute()
 
@@ -386,10 +386,12 @@ def missing_header_message(name: str, sources: Sequence[Source]) -> str:
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
     searched_text = (
-        "" if is_by_path(name) else f", in {', '.join(filter(None, INCLUDE_FOLDERS))} there and in the folders above"
+        ""
+        if is_path_include(name)
+        else f", in {', '.join(filter(None, INCLUDE_FOLDERS))} there and in the folders above"
     )
     return (
-        f"header '{name}' was not found; put it at {from_here(str(target))}\n"
+        f"header '{name}' was not found; put it at {path_from_here(str(target))}\n"
         f"Looked for there{searched_text}. It is taken as empty, which serves only kernels that use nothing of it. "
         "Headers of many kernels can lie in DIR/include with --variants DIR."
     )
@@ -404,12 +406,14 @@ def missing_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Itera
                 is_host_header(name) or name in STANDARD_HEADERS or is_compiler_header(name)
             )
             if is_users and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
-                yield f"{from_here(str(source.path))}:{line}", name
+                yield f"{path_from_here(str(source.path))}:{line}", name
 
 
 def _includes(name: str, sources: Sequence[Source]) -> Iterable[Location]:
     """Return the lines that include a header."""
-    return (Location(Path(from_here(str(source.path))), line) for source in sources for line in _lines(name, source))
+    return (
+        Location(Path(path_from_here(str(source.path))), line) for source in sources for line in _lines(name, source)
+    )
 
 
 def _lines(name: str, source: Source) -> list[int]:

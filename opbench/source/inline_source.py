@@ -8,8 +8,8 @@ from pathlib import Path
 
 from opbench.errors import Location, UsageError
 
-CALL, SOURCES = "load_inline", "cuda_sources"
-POSITION = 2
+CALL_NAME, SOURCES_ARGUMENT = "load_inline", "cuda_sources"
+SOURCES_POSITION = 2
 """The index of `cuda_sources` among the arguments of `load_inline`."""
 
 
@@ -39,26 +39,26 @@ def read_inline_source(path: Path) -> str:
     texts = _texts(tree)
     result: list[tuple[int, str]] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node.func) == CALL:
-            sources = next((k.value for k in node.keywords if k.arg == SOURCES), None)
-            if sources is None and len(node.args) > POSITION:
-                sources = node.args[POSITION]
+        if isinstance(node, ast.Call) and _called_name(node.func) == CALL_NAME:
+            sources = next((k.value for k in node.keywords if k.arg == SOURCES_ARGUMENT), None)
+            if sources is None and len(node.args) > SOURCES_POSITION:
+                sources = node.args[SOURCES_POSITION]
             for element in sources.elts if isinstance(sources, (ast.List, ast.Tuple)) else [sources] if sources else []:
                 text = _text(element, texts)
                 if text is None:
                     raise UsageError(
-                        f"opbench cannot read {SOURCES} here, because the program computes its text; write the CUDA "
-                        "source as a string, or as the name of a string at the top of the file",
+                        f"opbench cannot read {SOURCES_ARGUMENT} here, because the program computes its text; "
+                        "write the CUDA source as a string, or as the name of a string at the top of the file",
                         Location(path, element.lineno),
                         kind="computed-source",
-                        subject=SOURCES,
+                        subject=SOURCES_ARGUMENT,
                     )
                 if text not in result:
                     result.append(text)
     if not result:
         raise UsageError(
-            f"{path}: this file has no call of {CALL}() with {SOURCES}, so opbench sees no CUDA source; save the CUDA "
-            "source as a .cu file and name that file",
+            f"{path}: this file has no call of {CALL_NAME}() with {SOURCES_ARGUMENT}, so opbench sees no CUDA source; "
+            "save the CUDA source as a .cu file and name that file",
             kind="no-source",
             subject=path,
         )
@@ -69,7 +69,7 @@ def read_inline_source(path: Path) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _called(function: ast.expr) -> str:
+def _called_name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53, "fp8": 2.0**-4}
 """Half a unit in the last place of 1, per precision class."""
-CLASSES = (*UNIT_ROUNDOFF, "i32")
+PRECISION_CLASSES = (*UNIT_ROUNDOFF, "i32")
 """The classes in which results are ranked: floats, and whole numbers."""
 
 
@@ -19,9 +19,9 @@ class Product:
     """The precision class of the results."""
     unit: str
     """The unit whose rate is the peak: "tf32/3" is a third of TF32's."""
-    multiplies: frozenset[str]
+    operand_types: frozenset[str]
     """The operand types of the instructions."""
-    does: str
+    description: str
 
 
 PRODUCTS = {
@@ -49,7 +49,7 @@ def product_contradiction(product: str, precision: str, operand_types: Mapping[s
     `operand_types` has the operand types of these instructions, each with the file:line of the first one.
     """
     if product:
-        missing = PRODUCTS[product].multiplies - operand_types.keys()
+        missing = PRODUCTS[product].operand_types - operand_types.keys()
         if not missing or UNNAMED_TYPE in operand_types:
             return None
         instruction_text = f"; they multiply in {', '.join(sorted(operand_types))}" if operand_types else ""
@@ -60,7 +60,7 @@ def product_contradiction(product: str, precision: str, operand_types: Mapping[s
     other_type = next((name for name in operand_types if name != precision), None)
     if other_type is None:
         return None
-    choices = "; ".join(f'product = "{name}": {product.does}' for name, product in PRODUCTS.items())
+    choices = "; ".join(f'product = "{name}": {product.description}' for name, product in PRODUCTS.items())
     return (
         f'precision = "{precision}", but {operand_types[other_type]} multiplies in {other_type} on tensor cores, which '
         f"determines the peak; name the type of the factors: {choices}"

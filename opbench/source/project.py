@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opbench.source.sources import include_closure, includes
 
-HEADERS = frozenset((".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc"))
+HEADER_SUFFIXES = frozenset((".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc"))
 INCLUDE_FOLDERS = ("", "include", "inc", "common", "src", "utils", "src/common", "src/include", "Common")
 """Usual places of headers, relative to the project's folder and to each folder above the file."""
 MAX_LEVELS = 6
@@ -25,7 +25,7 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
     """
     paths: list[Path] = []
     while True:
-        for name in _missing(path, (*folders, *paths)):
+        for name in _missing_headers(path, (*folders, *paths)):
             containing_folder = next((folder for folder in _candidates(path) if (folder / name).is_file()), None)
             if containing_folder is not None:
                 paths.append(containing_folder)
@@ -39,13 +39,13 @@ def is_compiler_header(name: str) -> bool:
     return name.startswith(COMPILER_HEADERS)
 
 
-def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
+def _missing_headers(path: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the names of included headers that exist in no folder."""
     for source in include_closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]
             own_folder = [source.path.parent] if written[0] == '"' else []
-            is_header = Path(name).suffix in HEADERS and not is_compiler_header(name)
+            is_header = Path(name).suffix in HEADER_SUFFIXES and not is_compiler_header(name)
             if is_header and not any((folder / name).is_file() for folder in (*own_folder, *folders)):
                 yield name
 

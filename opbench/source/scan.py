@@ -26,8 +26,8 @@ from opbench.source.tokens import (
     words,
 )
 
-DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
-TYPES = frozenset(("class", "struct", "union", "enum"))
+DEVICE_SPECIFIERS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
+TYPE_KEYWORDS = frozenset(("class", "struct", "union", "enum"))
 ATTRIBUTE_MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)\([^)\n]*\)[ \t]*(?:__attribute__|__declspec|\[\[)", re.MULTILINE
 )
@@ -68,7 +68,7 @@ class Declaration:
     @property
     def is_device(self) -> bool:
         """Return whether the declaration is device code."""
-        return bool(self.specifiers & DEVICE)
+        return bool(self.specifiers & DEVICE_SPECIFIERS)
 
     @property
     def is_kernel(self) -> bool:
@@ -87,7 +87,7 @@ class Declaration:
         return _function_name(self.tokens)[0]
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """Return the name of the declared function with its namespaces."""
         return f"{self.scope}::{self.name}" if self.scope else self.name
 
@@ -116,38 +116,40 @@ class _Scanner:
 
     def declarations(self) -> Iterator[Declaration]:
         file_tokens = list(tokens(self.text))
-        spaces: list[tuple[str, bool]] = []  # namespaces, and whether each is `extern "C"`
+        open_namespaces: list[tuple[str, bool]] = []  # namespaces, and whether each is `extern "C"`
         index = line = position = 0
         while index < len(file_tokens):
             token = file_tokens[index]
             line += self.text.count("\n", position, token.start)
             position = token.start
-            scope = "::".join(name for name, _ in spaces if name)
+            scope = "::".join(name for name, _ in open_namespaces if name)
             if token.kind == "directive":
-                yield self._made([token], line + 1, "directive", scope, False)
+                yield self._declaration([token], line + 1, "directive", scope, False)
                 index += 1
                 continue
-            if token.text == "}" and spaces:
-                spaces.pop()
+            if token.text == "}" and open_namespaces:
+                open_namespaces.pop()
                 index += 1
                 continue
             if token.text in (";", "}"):
                 index += 1
                 continue
             if (namespace_opening := _namespace(file_tokens, index)) is not None:
-                name, index, in_c = namespace_opening
-                spaces.append((name, in_c))
+                name, index, is_extern_c = namespace_opening
+                open_namespaces.append((name, is_extern_c))
                 continue
-            end = _end(file_tokens, index, self.attributes)
-            in_c = any(flag for _, flag in spaces)
-            yield self._made(file_tokens[index:end], line + 1, "", scope, in_c)
+            end = _end_index(file_tokens, index, self.attributes)
+            is_extern_c = any(flag for _, flag in open_namespaces)
+            yield self._declaration(file_tokens[index:end], line + 1, "", scope, is_extern_c)
             index = end
 
-    def _made(self, declaration_tokens: Sequence[Token], line: int, kind: str, scope: str, in_c: bool) -> Declaration:
+    def _declaration(
+        self, declaration_tokens: Sequence[Token], line: int, kind: str, scope: str, is_extern_c: bool
+    ) -> Declaration:
         code = [token for token in declaration_tokens if token.kind != "directive"]
         if kind == "directive":
             names, uses = macro_names(declaration_tokens[0])
-            uses -= KEYWORDS | DEVICE | ATTRIBUTES
+            uses -= KEYWORDS | DEVICE_SPECIFIERS | ATTRIBUTES
             return Declaration(
                 declaration_tokens[0].start,
                 declaration_tokens[-1].end,
@@ -160,12 +162,14 @@ class _Scanner:
                 frozenset(),
                 scope,
             )
-        body = _body(code)
+        body = _body_index(code)
         head_tokens = code[: body if body >= 0 else len(code)]
         specifiers = {
-            token.text for token in head_tokens if token.text in DEVICE or token.text in ("constexpr", "consteval")
+            token.text
+            for token in head_tokens
+            if token.text in DEVICE_SPECIFIERS or token.text in ("constexpr", "consteval")
         }
-        if in_c or any(a.text == "extern" and b.text == '"C"' for a, b in itertools.pairwise(head_tokens)):
+        if is_extern_c or any(a.text == "extern" and b.text == '"C"' for a, b in itertools.pairwise(head_tokens)):
             specifiers.add("C")
         kind = _kind(code, body)
         declared_names = _names(code, kind)
@@ -196,7 +200,7 @@ def _namespace(code: Sequence[Token], index: int) -> tuple[str, int, bool] | Non
     return "".join(next_words[1:opened]), index + opened + 1, False
 
 
-def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
+def _end_index(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     """Return the index after the last token of the declaration that starts at `index`."""
     depth, conditions, first_index = 0, [], index
     while index < len(code):
@@ -220,7 +224,7 @@ def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
             if depth == 0 and token.text == "}" and _is_body(code, first_index, index):
                 return index + 1
             is_complete = depth == 0 and token.text == ")" and code[first_index].text not in attributes
-            if is_complete and _is_use(code, first_index, index):
+            if is_complete and _is_macro_use(code, first_index, index):
                 return index + 1
         elif token.text == ";" and depth == 0:
             return index + 1
@@ -228,7 +232,7 @@ def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     return index
 
 
-def _is_use(code: Sequence[Token], first_index: int, closing: int) -> bool:
+def _is_macro_use(code: Sequence[Token], first_index: int, closing: int) -> bool:
     """Return whether these tokens are a macro call that ends without a semicolon."""
     starts_with_name = code[first_index].kind == "name" and code[first_index].text not in ATTRIBUTES
     is_macro_call = (
@@ -243,17 +247,17 @@ def _is_body(scanned: Sequence[Token], first_index: int, closing: int) -> bool:
     A type or an initialiser ends with a semicolon.
     """
     code = [token for token in scanned[first_index : closing + 1] if token.kind != "directive"]
-    return _body(code) >= 0
+    return _body_index(code) >= 0
 
 
-def _body(code: Sequence[Token]) -> int:
+def _body_index(code: Sequence[Token]) -> int:
     """Return the index of the brace that opens a function's body, or -1."""
     index, has_parameters = 0, False
     while index < len(code):
         token = code[index]
         if token.text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
             index = closing_angle_bracket(code, index + 1)
-        elif token.text in TYPES and not has_parameters and _opens_type(code, index):
+        elif token.text in TYPE_KEYWORDS and not has_parameters and _opens_type(code, index):
             return -1
         elif token.kind == "mark" and token.text in "([":
             closing = closing_bracket(code, index)
@@ -300,7 +304,7 @@ def _kind(code: Sequence[Token], body: int) -> str:
     start = 0
     while start < len(code) and code[start].text == "template" and code[start + 1 : start + 2]:
         start = closing_angle_bracket(code, start + 1) + 1 if code[start + 1].text == "<" else start + 1
-    if any(code[i].text in TYPES and _opens_type(code, i) for i in range(start, min(start + 3, len(code)))):
+    if any(code[i].text in TYPE_KEYWORDS and _opens_type(code, i) for i in range(start, min(start + 3, len(code)))):
         return "type"
     # A prototype declares the same name as its definition.
     name, opened = _function_name(code)
@@ -352,7 +356,7 @@ def _names(code: Sequence[Token], kind: str) -> set[str]:
         return names - {""}
     names = set()
     for index, token in enumerate(code):
-        if token.text in TYPES:
+        if token.text in TYPE_KEYWORDS:
             names |= _type_names(code, index)
     depth = index = 0
     while index < len(code):
@@ -377,7 +381,7 @@ def _type_names(code: Sequence[Token], index: int) -> set[str]:
     while position < opened:
         if code[position].text in ATTRIBUTES and position + 1 < opened and code[position + 1].text == "(":
             position = closing_bracket(code, position + 1)
-        elif code[position].kind == "name" and code[position].text not in TYPES:
+        elif code[position].kind == "name" and code[position].text not in TYPE_KEYWORDS:
             names.add(code[position].text)
             break
         position += 1

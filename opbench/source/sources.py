@@ -65,7 +65,7 @@ class Source:
     modified_ns: int
 
     @property
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the file still has the same modification time and size."""
         try:
             status = self.path.stat()
@@ -174,7 +174,7 @@ def plain_code(text: str) -> str:
     return _TOKEN.sub(blank, text)
 
 
-def without_idle_macros(code: str) -> str:
+def without_unused_macros(code: str) -> str:
     """Replace the definitions of unused macros by blanks; `code` has no comments and strings."""
     definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
     used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))

@@ -54,11 +54,11 @@ STANDARD_NAMES = {
 """Names that kernels may use and `cuda::std` has, by header; listed here because `cuda::std` differs under NVRTC."""
 
 _HEADERS = {name: header for header, names in reversed(STANDARD_NAMES.items()) for name in names.split()}
-_NAMED = re.compile(r"\bstd\s*::\s*(\w+)")
+_STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 
 
 def implied_headers(texts: Iterable[str]) -> tuple[str, ...]:
     """Return standard headers whose names the texts use without including them: other headers included them."""
     all_text = "\n".join(texts)
-    headers = {_HEADERS[name] for name in _NAMED.findall(all_text) if name in _HEADERS}
+    headers = {_HEADERS[name] for name in _STD_NAME.findall(all_text) if name in _HEADERS}
     return tuple(sorted(name for name in headers if not re.search(rf"#\s*include\s*<{name}>", all_text)))

@@ -64,10 +64,10 @@ def tokens(text: str) -> Iterator[Token]:
         at_line_start = kind == "directive"
 
 
-def closing_bracket(code: Sequence[Token], opened: int) -> int:
-    """Return the index of the bracket that closes the one at `opened`; the number of tokens if there is none."""
+def closing_bracket(code: Sequence[Token], open_index: int) -> int:
+    """Return the index of the bracket that closes the one at `open_index`; the number of tokens if there is none."""
     depth = 0
-    for index in range(opened, len(code)):
+    for index in range(open_index, len(code)):
         if code[index].kind == "mark":
             depth += (code[index].text in OPENING) - (code[index].text in CLOSING)
             if depth == 0:
@@ -75,9 +75,9 @@ def closing_bracket(code: Sequence[Token], opened: int) -> int:
     return len(code)
 
 
-def closing_angle_bracket(code: Sequence[Token], opened: int) -> int:
-    """Return the index of the `>` that closes the template arguments at `opened`; `opened` if there is none."""
-    depth, index = 0, opened
+def closing_angle_bracket(code: Sequence[Token], open_index: int) -> int:
+    """Return the index of the `>` that closes the template arguments at `open_index`; `open_index` if there is none."""
+    depth, index = 0, open_index
     while index < len(code):
         text = code[index].text if code[index].kind == "mark" else ""
         if text in OPENING and text:
@@ -91,7 +91,7 @@ def closing_angle_bracket(code: Sequence[Token], opened: int) -> int:
         elif text in (";", "}"):
             break
         index += 1
-    return opened
+    return open_index
 
 
 def split(code: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:

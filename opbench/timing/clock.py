@@ -8,19 +8,19 @@ from typing import Protocol
 
 Launch = Callable[[], None]
 """Enqueues the work of one case."""
-Now = Callable[[], float]
+SecondsClock = Callable[[], float]
 """Seconds of the host's clock."""
 
 
 def _nothing() -> None:
-    """Collect nothing: the launch wrote the outputs itself."""
+    """Do nothing, because the launch itself wrote the outputs."""
 
 
 class TimedLaunch:
-    """A launch of which a clock times `run` only; `collect`, which follows it, is not timed.
+    """A launch in two parts: a clock times only `run`, and `collect` follows untimed.
 
-    A library that returns new arrays computes in `run`, and copies them into the outputs in `collect`: its own users
-    would not make that copy. A call does both.
+    A library that returns new arrays computes in `run`, and copies them into the outputs in `collect`: a user of the
+    library would not make that copy. A call does both.
     """
 
     def __init__(self, run: Launch, collect: Launch = _nothing) -> None:
@@ -50,11 +50,11 @@ class LaunchSource(Protocol):
     def next_launch(self) -> Launch:
         """Renew the buffers, outside the timed interval, and return the launch of the next sample."""
 
-    def sampled(self) -> None:
-        """Check the outputs of a sample that counts; called right after the sample."""
+    def after_sample(self) -> None:
+        """Judge the outputs of the last sample if it is chosen; called after each sample that counts."""
 
 
-MODES = ("cold", "hot", "graph")
+TIMING_MODES = ("cold", "hot", "graph")
 """How the L2 cache is prepared.
 
 "cold": it is flushed before each sample. "hot": it still holds the case's data. "graph": a CUDA graph is replayed over
@@ -95,14 +95,14 @@ class DeviceState:
 
 
 class Clock(Protocol):
-    """The only source of times."""
+    """The interface through which all times are measured."""
 
     @property
     def timer(self) -> str:
         """Describe how the clock measures."""
 
     def sample(self, launch: Launch, hold_stream: bool = True) -> Sample:
-        """Time one execution with a cold cache; pass `hold_stream=False` for a launch that waits for the device."""
+        """Time one launch with a cold cache; `hold_stream=False` is for a launch that itself waits for the device."""
 
     def device_state(self) -> DeviceState:
         """Read the current clocks, temperature and power."""

@@ -1,4 +1,4 @@
-"""Measurement of joules per launch: launches without a break until the device's slow energy counter has changed enough.
+"""Measure joules per launch: repeat launches without a break until the device's slow energy counter has changed.
 
 The logic only uses a `Clock`: it needs no GPU, and tests use a fake clock.
 """
@@ -10,7 +10,7 @@ import math
 import time
 
 from opbench.errors import EnvironmentFault
-from opbench.timing.clock import Clock, Launch, Now
+from opbench.timing.clock import Clock, Launch, SecondsClock
 
 WINDOW_S = 0.4
 """Least duration of the launches. NVIDIA's counter changes every 20 to 100 ms, so this covers at least four changes."""
@@ -30,8 +30,8 @@ class EnergyMeter:
     not become idle.
     """
 
-    def __init__(self, clock: Clock, window_s: float = WINDOW_S, now: Now = time.perf_counter) -> None:
-        self._clock, self._window_s, self._now = clock, window_s, now
+    def __init__(self, clock: Clock, window_s: float = WINDOW_S, now_s: SecondsClock = time.perf_counter) -> None:
+        self._clock, self._window_s, self._now = clock, window_s, now_s
 
     def joules(self, launch: Launch) -> float:
         """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
@@ -67,7 +67,7 @@ class EnergyMeter:
     def _read(self) -> tuple[float, float]:
         energy_j = self._clock.device_state().energy_j
         if energy_j is None:
-            raise EnvironmentFault(NO_COUNTER)
+            raise EnvironmentFault(NO_COUNTER, kind="no-energy-counter", subject="--energy")
         return self._now(), energy_j
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from opbench.timing import stats
-from opbench.timing.clock import Launch, Now
+from opbench.timing.clock import Launch, SecondsClock
 
 
 @dataclass(frozen=True)
 class HostOptions:
-    """The number of calls and their time budget."""
+    """How many calls are timed, and for how long."""
 
     warmup_calls: int = 5
     samples: int = 100
@@ -41,7 +41,7 @@ def host_times(
     calls: Mapping[str, Launch],
     synchronize: Callable[[], object],
     options: HostOptions | None = None,
-    now: Now = time.perf_counter,
+    now_s: SecondsClock = time.perf_counter,
 ) -> dict[str, HostTime]:
     """Time each call and the following synchronisation, in rounds of one sample each in random order.
 
@@ -58,10 +58,10 @@ def host_times(
     while running:
         order.shuffle(running)
         for key in running:
-            start_s = now()
+            start_s = now_s()
             calls[key]()
             synchronize()
-            samples[key].append(now() - start_s)
+            samples[key].append(now_s() - start_s)
         running = [key for key in running if not _done(samples[key], options)]
     return {key: _summary(samples[key]) for key in calls}
 

@@ -9,8 +9,8 @@ from opbench.timing import stats
 from opbench.timing.clock import DeviceState
 
 
-class Warn(enum.StrEnum):
-    """A suspicious property of a measurement."""
+class TimingWarning(enum.StrEnum):
+    """A reason to doubt a measurement, such as noise; its value is stored in results."""
 
     NOISY = "noisy"
     TOO_SHORT = "too_short"
@@ -23,27 +23,29 @@ class Warn(enum.StrEnum):
     @property
     def advice(self) -> str:
         """Return what the warning means and what to do."""
-        return _ADVICE[self]
+        return _ADVICE_BY_WARNING[self]
 
 
-_ADVICE = {
-    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU, or take more "
+_ADVICE_BY_WARNING = {
+    TimingWarning.NOISY: "the median is uncertain by more than 2 %; end other programs that use the GPU, or take "
+    "more samples (opbench run --samples 1000)",
+    TimingWarning.TOO_SHORT: "it takes less than 5 empty launches, so most of its time is launch overhead; choose a "
+    "larger problem",
+    TimingWarning.CLOCK_DRIFT: "times or clocks changed during the measurement; lock the clocks (nvidia-smi -lgc), and "
+    "run again",
+    TimingWarning.THROTTLED: "the GPU lowered its clock because of power or heat (samples below 75 % of its highest "
+    "clock do not count); improve cooling or lock lower clocks (nvidia-smi -lgc), and run again",
+    TimingWarning.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; take more "
     "samples (opbench run --samples 1000)",
-    Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
-    Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
-    Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
-    "it recovers); improve cooling or lock lower clocks, and run again",
-    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; take more samples (opbench run "
-    "--samples 1000)",
-    Warn.FEW_CONTENTS: "memory did not hold three contents of the inputs, so samples had the same inputs more often; "
-    "choose a smaller problem",
-    Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",
+    TimingWarning.FEW_CONTENTS: "the GPU's memory does not hold three sets of inputs, so samples had the same inputs "
+    "more often; choose a smaller problem",
+    TimingWarning.NOT_HELD: "the launch itself waits for the GPU, so its time includes work of the host",
 }
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """All samples of one case in the order taken; times are seconds between two events unless named otherwise."""
+    """All samples of one case in the order taken; a sample is the time in seconds between two events."""
 
     mode: str
     timer: str
@@ -62,7 +64,7 @@ class Measurement:
     before: DeviceState
     after: DeviceState
     floor_s: float
-    warnings: tuple[Warn, ...] = ()
+    warnings: tuple[TimingWarning, ...] = ()
     settled: bool | None = None
     """Whether the warm-up ended because times and clock were stable, not because its time was over."""
     offset_s: float | None = None
@@ -99,6 +101,6 @@ class Measurement:
         return [seconds * clock for seconds, clock in zip(self.samples_s, self.sample_clocks_hz, strict=False)]
 
 
-def kernel_time(span_s: float, offset_s: float | None) -> float | None:
+def kernel_time(measured_s: float, offset_s: float | None) -> float | None:
     """Return a kernel's own time within a measured time; None if the clock's offset is unknown."""
-    return None if offset_s is None else max(0.0, span_s - offset_s)
+    return None if offset_s is None else max(0.0, measured_s - offset_s)

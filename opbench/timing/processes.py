@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from opbench.errors import NotAllowed
 from opbench.timing import stats
-from opbench.timing.measurement import Measurement, Warn, kernel_time
+from opbench.timing.measurement import Measurement, TimingWarning, kernel_time
 from opbench.timing.sampling import NOISY_HALF_WIDTH
 
 PROCESSES = 3
@@ -54,7 +54,7 @@ def merge_processes(measurements: Sequence[Measurement]) -> Measurement:
     warnings = {*itertools.chain.from_iterable(measurement.warnings for measurement in measurements)}
     # The merged interval includes each process's noise, so it alone decides whether the measurement is noisy.
     is_noisy = (interval.high - interval.low) / 2 > NOISY_HALF_WIDTH * centre
-    warnings = (warnings - {Warn.NOISY}) | ({Warn.NOISY} if is_noisy else set())
+    warnings = (warnings - {TimingWarning.NOISY}) | ({TimingWarning.NOISY} if is_noisy else set())
     reasons = dict.fromkeys(measurement.stop_reason for measurement in measurements)
     starts = itertools.accumulate((len(measurement.samples_s) for measurement in measurements), initial=0)
     return replace(
@@ -69,7 +69,7 @@ def merge_processes(measurements: Sequence[Measurement]) -> Measurement:
         warmup_runs=sum(measurement.warmup_runs for measurement in measurements),
         after=measurements[-1].after,
         floor_s=stats.median([measurement.floor_s for measurement in measurements]),
-        warnings=tuple(warning for warning in Warn if warning in warnings),
+        warnings=tuple(warning for warning in TimingWarning if warning in warnings),
         settled=all(measurement.settled for measurement in measurements),
         offset_s=offset_s,
         kernel_s=kernel_time(centre, offset_s),

@@ -1,5 +1,4 @@
-"""A race between candidates: one sample of each per round; a candidate that is clearly slower than the leader drops
-out.
+"""A race between candidates: one sample of each per round; clearly slower candidates drop out.
 
 The logic is pure: anything that returns a number by name can race, such as GPU times or joules.
 """
@@ -17,13 +16,13 @@ from opbench.timing import stats
 class RaceOptions:
     """The length of a race, and when a candidate drops out."""
 
-    rounds: int = 12
+    max_rounds: int = 12
     """Most samples of one candidate."""
-    least: int = 3
-    """Samples from which on the interval decides; below six samples it is their whole range."""
-    hopeless: float = 1.5
+    min_samples_for_interval: int = 3
+    """From this number of samples on, intervals decide; below six samples the interval is their whole range."""
+    drop_factor: float = 1.5
     """A candidate whose samples all exceed the leader's slowest by this factor drops out at once."""
-    warm_up: int = 1
+    warm_up_rounds: int = 1
     """Rounds that do not count."""
     seed: int = 0
 
@@ -53,7 +52,7 @@ def race(
     options: RaceOptions | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> dict[str, RaceSamples]:
-    """Race candidates until one is left, `rounds` are over, or `is_over` returns True; lower is better.
+    """Race candidates until one is left, `max_rounds` are over, or `is_over` returns True; lower is better.
 
     The samples of a round are taken one after another in random order, so that a drift affects all candidates alike. No
     candidate drops out before the leader has a sample in the same round.
@@ -61,7 +60,7 @@ def race(
     options = options or RaceOptions()
     order, samples = random.Random(options.seed), {name: RaceSamples() for name in names}
     running = list(names)
-    for round_index in range(-options.warm_up, options.rounds):
+    for round_index in range(-options.warm_up_rounds, options.max_rounds):
         if is_over() and round_index > 0:
             break
         order.shuffle(running)
@@ -74,9 +73,11 @@ def race(
             for name in [n for n in running if n != leader and _is_slower(samples[n], samples[leader], options)]:
                 samples[name].stop = "slower"
                 running.remove(name)
-        if len(running) == 1 and len(samples[running[0]].samples) >= min(options.least, options.rounds):
+        if len(running) == 1 and len(samples[running[0]].samples) >= min(
+            options.min_samples_for_interval, options.max_rounds
+        ):
             break
-    leader = min(running, key=lambda name: samples[name].median) if options.rounds and running else ""
+    leader = min(running, key=lambda name: samples[name].median) if options.max_rounds and running else ""
     for name in running:
         samples[name].stop = "first" if name == leader else "close"
     return samples
@@ -84,6 +85,6 @@ def race(
 
 def _is_slower(race_samples: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:
     """Return whether a candidate is slower: with few samples by a large factor, later by non-overlapping intervals."""
-    if len(race_samples.samples) < options.least:
-        return min(race_samples.samples) > options.hopeless * max(leader.samples)
+    if len(race_samples.samples) < options.min_samples_for_interval:
+        return min(race_samples.samples) > options.drop_factor * max(leader.samples)
     return race_samples.interval.low > leader.interval.high

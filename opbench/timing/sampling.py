@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from opbench.timing import stats
 from opbench.timing.clock import Clock, DeviceState, Launch, LaunchSource, Sample
-from opbench.timing.measurement import Measurement, Warn, kernel_time
-from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, is_interval_stable, is_warmed_up
+from opbench.timing.measurement import Measurement, TimingWarning, kernel_time
+from opbench.timing.stopping import MAX_TOTAL_WAIT_S, ThrottleGuard, half_width, is_interval_stable, is_warmed_up
 
 NOISY_HALF_WIDTH = 0.02
-DRIFT = 0.01
-CLOCK_CHANGE = 0.03
+MIN_DRIFT = 0.01
+MIN_CLOCK_CHANGE = 0.03
 SHORT_FACTOR = 5.0
 """A time below this multiple of an empty launch's time is mostly launch overhead."""
 
@@ -32,10 +32,10 @@ MAX_LAUNCHES = 1000
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """When to stop, and how to warm up."""
+    """When a measurement stops, and how it warms up."""
 
     mode: str = "cold"
-    """One of `opbench.timing.clock.MODES`."""
+    """One of `opbench.timing.clock.TIMING_MODES`."""
     warmup_runs: int = 3
     warmup_s: float = 0.025
     min_samples: int = 10
@@ -56,8 +56,8 @@ class TimingOptions:
 
 
 @dataclass(frozen=True)
-class _Readings:
-    """Constant properties of the clock."""
+class _ClockProperties:
+    """Properties of the clock that stay constant during a measurement."""
 
     timer: str
     floor_s: float
@@ -66,7 +66,7 @@ class _Readings:
 
 @dataclass
 class _Contender:
-    """The state of one callable while it is measured."""
+    """The state of one callable during its measurement."""
 
     key: str
     launch: Launch
@@ -75,7 +75,7 @@ class _Contender:
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
-    busy: Launch | None = None
+    load_launches: Launch | None = None
     """The launches that keep the device loaded before a sample; None without load."""
     samples: list[float] = field(default_factory=list)
     clocks: list[float | None] = field(default_factory=list)
@@ -99,7 +99,7 @@ def measure(
     launch_sources: Mapping[str, LaunchSource] | None = None,
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
-    now: Callable[[], float] = time.perf_counter,
+    now_s: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Measurement]:
     """Measure callables in rounds of one sample each in random order, so that a drift affects all of them alike.
@@ -112,26 +112,26 @@ def measure(
     if not launches:
         return {}
     order = random.Random(options.seed)
-    readings = _Readings(clock.timer, clock.empty_kernel_s(), clock.timing_offset_s())
+    readings = _ClockProperties(clock.timer, clock.empty_kernel_s(), clock.timing_offset_s())
     is_under_load = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
     # Under load a throttled clock is intended: all samples count, and there is no wait for the clock to recover.
-    guard = ThrottleGuard(sleep, waited_s=WAITED_S if is_under_load else 0.0)
+    guard = ThrottleGuard(sleep, waited_s=MAX_TOTAL_WAIT_S if is_under_load else 0.0)
     contenders = [
         _Contender(key, launch, key not in unheld, (launch_sources or {}).get(key)) for key, launch in launches.items()
     ]
     for contender in contenders:
         on_start(contender.key)
         if is_under_load:
-            contender.busy = _load(clock, contender.launch, options.load_s, now)
-        _warm_up(clock, contender, options, guard, now)
+            contender.load_launches = _load_device(clock, contender.launch, options.load_s, now_s)
+        _warm_up(clock, contender, options, guard, now_s)
     running = list(contenders)
     while running:
         order.shuffle(running)
         for contender in running:
             on_start(contender.key)
-            if contender.busy:
-                clock.sample(contender.busy, hold_stream=False)
-            _take_sample(clock, contender, guard, now, on_sample)
+            if contender.load_launches:
+                clock.sample(contender.load_launches, hold_stream=False)
+            _take_sample(clock, contender, guard, now_s, on_sample)
             contender.stop_reason = _stop_reason(contender, options)
             if contender.stop_reason:
                 contender.after = clock.device_state()
@@ -143,13 +143,13 @@ def _take_sample(
     clock: Clock,
     contender: _Contender,
     guard: ThrottleGuard,
-    now: Callable[[], float],
+    now_s: Callable[[], float],
     on_sample: Callable[[str, float], None],
 ) -> None:
     """Take one sample; if the clock is throttled, the sample does not count and a wait outside the budget follows."""
-    start_s = now()
+    start_s = now_s()
     sample = clock.sample(contender.next_launch(), hold_stream=contender.hold_stream)
-    contender.spent_s += now() - start_s
+    contender.spent_s += now_s() - start_s
     contender.hold_stream = contender.hold_stream and sample.stream_held
     on_sample(contender.key, sample.seconds)
     if guard.throttled(sample.sm_clock_hz):
@@ -158,24 +158,24 @@ def _take_sample(
         return
     guard.recovered()
     if contender.launch_source:
-        contender.launch_source.sampled()
+        contender.launch_source.after_sample()
     contender.samples.append(sample.seconds)
     contender.clocks.append(sample.sm_clock_hz)
 
 
 def _warm_up(
-    clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now: Callable[[], float]
+    clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now_s: Callable[[], float]
 ) -> None:
     """Run until caches, lazily loaded code, times and clock are stable, for no longer than the budget.
 
     The first two runs are not queued behind a blocked stream: loading a kernel there would deadlock.
     """
-    start_s = now()
+    start_s = now_s()
     samples: list[Sample] = []
     while True:
         samples.append(clock.sample(contender.next_launch(), hold_stream=False))
         guard.note(samples[-1].sm_clock_hz)
-        spent_s = now() - start_s
+        spent_s = now_s() - start_s
         contender.settled = is_warmed_up([s.seconds for s in samples[-8:]], [s.sm_clock_hz for s in samples[-8:]])
         is_long_enough = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
         if len(samples) >= 2 and (is_long_enough or spent_s >= max(options.warmup_s, options.budget_s)):
@@ -187,16 +187,16 @@ def _warm_up(
     contender.before = clock.device_state()
 
 
-def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float]) -> Launch:
+def _load_device(clock: Clock, launch: Launch, load_s: float, now_s: Callable[[], float]) -> Launch:
     """Keep the device busy until its power and clocks are stable; return launches that keep it so before a sample."""
-    start_s = now()
+    start_s = now_s()
     launch_s = min(clock.sample(launch, hold_stream=False).seconds for _ in range(3))
-    while now() - start_s < load_s:
-        clock.sample(_lasting(launch, launch_s, LOAD_BATCH_S), hold_stream=False)
-    return _lasting(launch, launch_s, BUSY_S)
+    while now_s() - start_s < load_s:
+        clock.sample(_repeated_launch(launch, launch_s, LOAD_BATCH_S), hold_stream=False)
+    return _repeated_launch(launch, launch_s, BUSY_S)
 
 
-def _lasting(launch: Launch, launch_s: float, seconds: float) -> Launch:
+def _repeated_launch(launch: Launch, launch_s: float, seconds: float) -> Launch:
     """Return a launch that repeats `launch` back to back for about `seconds`."""
     count = max(1, min(MAX_LAUNCHES, math.ceil(seconds / max(launch_s, 1e-9))))
 
@@ -208,7 +208,7 @@ def _lasting(launch: Launch, launch_s: float, seconds: float) -> Launch:
 
 
 def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
-    """Return why a case is done, or "" to go on; a case too slow for the minimum still gets three samples."""
+    """Return why the measurement of a case ends, "" if it continues; even a slow case gets three samples."""
     n = len(contender.samples)
     if n >= options.min_samples:
         interval = stats.median_interval(contender.samples)
@@ -224,7 +224,9 @@ def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
     return ""
 
 
-def _summary(readings: _Readings, contender: _Contender, options: TimingOptions, guard: ThrottleGuard) -> Measurement:
+def _summary(
+    readings: _ClockProperties, contender: _Contender, options: TimingOptions, guard: ThrottleGuard
+) -> Measurement:
     """Return the measurement of a finished callable."""
     samples = contender.samples
     interval = stats.median_interval(samples)
@@ -253,23 +255,23 @@ def _summary(readings: _Readings, contender: _Contender, options: TimingOptions,
 
 def _warnings(
     contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
-) -> tuple[Warn, ...]:
+) -> tuple[TimingWarning, ...]:
     """Return the warnings about a finished callable."""
     samples = contender.samples
     throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
     is_throttled = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
     conditions = {
-        Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
-        Warn.TOO_SHORT: stats.median(samples) < SHORT_FACTOR * floor_s,
-        Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
-        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or is_throttled,
-        Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
-        Warn.NOT_HELD: not contender.hold_stream,
+        TimingWarning.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
+        TimingWarning.TOO_SHORT: stats.median(samples) < SHORT_FACTOR * floor_s,
+        TimingWarning.CLOCK_DRIFT: _has_drift(samples) or _clock_changed(contender.before, contender.after),
+        TimingWarning.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or is_throttled,
+        TimingWarning.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
+        TimingWarning.NOT_HELD: not contender.hold_stream,
     }
     return tuple(warning for warning, applies in conditions.items() if applies)
 
 
-def _drifted(samples: list[float]) -> bool:
+def _has_drift(samples: list[float]) -> bool:
     """Return whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
     half_count = len(samples) // 2
     if half_count < 6:
@@ -278,11 +280,11 @@ def _drifted(samples: list[float]) -> bool:
     # 99 % intervals: at 95 % two halves of the same distribution are disjoint too often over a suite of hundreds.
     first_interval, second_interval = stats.median_interval(first_half, 0.99), stats.median_interval(second_half, 0.99)
     are_disjoint = first_interval.high < second_interval.low or second_interval.high < first_interval.low
-    return are_disjoint and abs(stats.median(second_half) / stats.median(first_half) - 1) > DRIFT
+    return are_disjoint and abs(stats.median(second_half) / stats.median(first_half) - 1) > MIN_DRIFT
 
 
 def _clock_changed(before: DeviceState, after: DeviceState) -> bool:
     """Return whether the SM clock differs between the start and the end of a measurement."""
     if not before.sm_clock_hz or not after.sm_clock_hz:
         return False
-    return abs(after.sm_clock_hz / before.sm_clock_hz - 1) > CLOCK_CHANGE
+    return abs(after.sm_clock_hz / before.sm_clock_hz - 1) > MIN_CLOCK_CHANGE

@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from opbench.errors import NotAllowed
 
 
-def quantile(samples: Sequence[float], q: float) -> float:
+def quantile(samples: Sequence[float], fraction: float) -> float:
     """Return the q-quantile with linear interpolation (Hyndman and Fan's type 7, NumPy's default)."""
     if not samples:
-        raise NotAllowed("no samples", kind="no-samples")
-    if not 0 <= q <= 1:
-        raise NotAllowed(f"quantile {q} is not within 0 and 1", kind="not-allowed", subject="quantile", value=q)
+        raise NotAllowed("a quantile needs at least one sample, and there is none", kind="no-samples")
+    if not 0 <= fraction <= 1:
+        raise NotAllowed(
+            f"quantile {fraction} is not within 0 and 1", kind="not-allowed", subject="quantile", value=fraction
+        )
     ordered = sorted(samples)
-    position = q * (len(ordered) - 1)
+    position = fraction * (len(ordered) - 1)
     lower_index = int(position)
     if lower_index + 1 == len(ordered):
         return ordered[lower_index]
     low, high = ordered[lower_index], ordered[lower_index + 1]
-    # The clamp keeps rounding from leaving the samples' range.
+    # Rounding must not lead out of the range of the samples.
     return min(high, max(low, low + (high - low) * (position - lower_index)))
 
 
@@ -99,19 +101,36 @@ def median_ratio(numerator: Sequence[float], denominator: Sequence[float], confi
     distribution. In simulations with 6 to 60 samples (normal, skewed, heavy-tailed, bimodal, quantised) it covers 97 to
     100 %. It does not include a drift between two runs.
     """
-    top, bottom = median_interval(numerator, confidence), median_interval(denominator, confidence)
-    return interval_ratio(median(numerator), top, median(denominator), bottom)
+    numerator_interval, denominator_interval = (
+        median_interval(numerator, confidence),
+        median_interval(denominator, confidence),
+    )
+    return interval_ratio(median(numerator), numerator_interval, median(denominator), denominator_interval)
 
 
-def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: Interval) -> Ratio:
+def interval_ratio(
+    numerator: float, numerator_interval: Interval, denominator: float, denominator_interval: Interval
+) -> Ratio:
     """Return the ratio of two independent positive estimates from their intervals, combined as in `median_ratio`."""
-    if top.low <= 0 or bottom.low <= 0:
-        raise NotAllowed("the ratio of medians is for positive samples", kind="not-positive")
+    if numerator_interval.low <= 0 or denominator_interval.low <= 0:
+        raise NotAllowed(
+            "the ratio of two medians needs positive samples, and a sample is 0 or negative",
+            kind="not-positive",
+        )
     log_numerator, log_denominator = math.log(numerator), math.log(denominator)
     log_ratio = log_numerator - log_denominator
-    low = log_ratio - math.hypot(log_numerator - math.log(top.low), math.log(bottom.high) - log_denominator)
-    high = log_ratio + math.hypot(math.log(top.high) - log_numerator, log_denominator - math.log(bottom.low))
-    return Ratio(math.exp(log_ratio), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))
+    low = log_ratio - math.hypot(
+        log_numerator - math.log(numerator_interval.low), math.log(denominator_interval.high) - log_denominator
+    )
+    high = log_ratio + math.hypot(
+        math.log(numerator_interval.high) - log_numerator, log_denominator - math.log(denominator_interval.low)
+    )
+    return Ratio(
+        math.exp(log_ratio),
+        math.exp(low),
+        math.exp(high),
+        min(numerator_interval.coverage, denominator_interval.coverage),
+    )
 
 
 @dataclass(frozen=True)
@@ -157,10 +176,10 @@ def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float =
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
     if not 0 <= count <= total or total == 0:
-        raise ValueError(f"{count} of {total} is not a valid share")
+        raise ValueError(f"{count} of {total} is not a share; the count must lie between 0 and a positive total")
     tail = (1 - confidence) / 2
     low = 0.0 if count == 0 else _crossing(lambda p: 1 - _at_most(count - 1, total, p), tail)
-    high = 1.0 if count == total else 1 - _crossing(lambda q: _at_most(count, total, 1 - q), tail)
+    high = 1.0 if count == total else 1 - _crossing(lambda fraction: _at_most(count, total, 1 - fraction), tail)
     return low, high
 
 

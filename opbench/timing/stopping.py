@@ -1,4 +1,4 @@
-"""Rules on numbers only: when a warm-up is stable, when samples are enough, and which samples had a throttled clock."""
+"""Decide from numbers when a warm-up is stable, when samples are enough, and which had a throttled clock."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ values of the noise, once they vary by less than 5 % of their mean."""
 
 THROTTLED_SHARE = 0.75
 """A sample below this share of the highest clock does not count (the same default as NVBench)."""
-WAIT_S, LONGEST_WAIT_S, WAITED_S = 0.05, 0.5, 2.0
+WAIT_S, LONGEST_WAIT_S, MAX_TOTAL_WAIT_S = 0.05, 0.5, 2.0
 """Seconds to wait for a throttled GPU: the first time, at most at once, and in total."""
 
 
-def is_warmed_up(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) -> bool:
+def is_warmed_up(times_s: Sequence[float], clocks_hz: Sequence[float | None]) -> bool:
     """Return whether the last warm-up runs took as long, and had the same clock, as the runs before them.
 
     Medians are compared, so that a kernel of only a few timer ticks, whose times always vary, also becomes stable.
     """
-    if len(spans_s) < 2 * SETTLED_RUNS:
+    if len(times_s) < 2 * SETTLED_RUNS:
         return False
     known_hz = [clock for clock in clocks_hz if clock]
-    return _level(spans_s) and (len(known_hz) < 2 * SETTLED_RUNS or _level(known_hz))
+    return _level(times_s) and (len(known_hz) < 2 * SETTLED_RUNS or _level(known_hz))
 
 
 def _level(values: Sequence[float]) -> bool:
@@ -64,7 +64,7 @@ class ThrottleGuard:
     """The highest median of three consecutive readings. The device's maximum is not used, as clocks may be locked."""
     waited_s: float = 0.0
     _delay_s: float = 0.0
-    _in_a_row: int = 0
+    _throttled_in_a_row: int = 0
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=3))
 
     def note(self, clock_hz: float | None) -> None:
@@ -75,23 +75,23 @@ class ThrottleGuard:
                 self.highest_hz = max(self.highest_hz, stats.median(list(self._recent)))
 
     def throttled(self, clock_hz: float | None) -> bool:
-        """Return whether a sample at this clock does not count; always False once the total waiting time is spent."""
+        """Return whether a sample at this clock rate must be discarded; always False after the longest total wait."""
         self.note(clock_hz)
-        return self.is_throttled(clock_hz) and self.waited_s < WAITED_S
+        return self.is_throttled(clock_hz) and self.waited_s < MAX_TOTAL_WAIT_S
 
     def is_throttled(self, clock_hz: float | None) -> bool:
-        """Return whether this clock is throttled."""
+        """Return whether this clock rate is far below the highest one seen, so that the GPU is throttled."""
         return bool(clock_hz) and (clock_hz or 0.0) < THROTTLED_SHARE * self.highest_hz
 
     def wait(self) -> None:
         """Wait for the GPU to recover; from the third consecutive time on, each wait is longer (as in NVBench)."""
-        self._in_a_row += 1
-        if self._in_a_row > 2:
+        self._throttled_in_a_row += 1
+        if self._throttled_in_a_row > 2:
             self._delay_s = min(LONGEST_WAIT_S, 2.5 * self._delay_s)
-        self._delay_s = min(max(WAIT_S, self._delay_s), WAITED_S - self.waited_s)
+        self._delay_s = min(max(WAIT_S, self._delay_s), MAX_TOTAL_WAIT_S - self.waited_s)
         self.sleep(self._delay_s)
         self.waited_s += self._delay_s
 
     def recovered(self) -> None:
         """Reset the waits after a sample at a good clock."""
-        self._in_a_row, self._delay_s = 0, 0.0
+        self._throttled_in_a_row, self._delay_s = 0, 0.0

@@ -13,7 +13,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.results.tuning import Ending, Trial
-from opbench.running.protocol import CaseStarted, Notification, PackedCase, Race, pack
+from opbench.running.protocol import CaseStarted, Notification, PackedCase, RaceCases, pack
 from opbench.running.worker import Worker
 from opbench.timing.racing import RaceOptions, RaceSamples
 from opbench.tuning.candidates import Candidates
@@ -103,9 +103,12 @@ class GpuBench:
                     if leader_case and leader is not None
                     else number_by_name
                 )
-                for name, samples in outcome.raced.items():
+                for name, samples in outcome.samples_by_case.items():
                     outcomes[number_of[name]] = samples
-                reasons: Mapping[Ending, Mapping[str, str]] = {"wrong": outcome.wrong, "failed": outcome.failed}
+                reasons: Mapping[Ending, Mapping[str, str]] = {
+                    "wrong": outcome.wrong_cases,
+                    "failed": outcome.failed_cases,
+                }
                 for ending, reason_by_name in reasons.items():
                     for name, reason in reason_by_name.items():
                         outcomes[number_of[name]] = Trial(self._space[number_of[name]], ending, reason=reason)
@@ -132,7 +135,7 @@ class GpuBench:
 
         self._races += 1
         options = replace(options, seed=self._races)
-        request = Race(cases, leader, options, max(0.0, until_s - self.now()), self._mode, self._energy)
+        request = RaceCases(cases, leader, options, max(0.0, until_s - self.now()), self._mode, self._energy)
         try:
             return "", self._worker.ask(request, SILENCE_S, listen)
         except EnvironmentFault:

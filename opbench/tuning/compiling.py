@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opbench.errors import OpbenchError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
-from opbench.running.protocol import CompileOne, Open, PackedCase
+from opbench.running.protocol import CompileOneCase, OpenBackend, PackedCase
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.tuning.options import TuneOptions
 
@@ -30,7 +30,7 @@ class Compilers:
         self._asked: queue.SimpleQueue[tuple[int, PackedCase, GpuTarget] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[int, CompiledCase]] = queue.SimpleQueue()
         self._pending = 0
-        self._workers = [Worker(Open("", roots), folder / LOG) for _ in range(count or os.cpu_count() or 1)]
+        self._workers = [Worker(OpenBackend("", roots), folder / LOG) for _ in range(count or os.cpu_count() or 1)]
         for worker in self._workers:
             threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
@@ -61,9 +61,9 @@ class Compilers:
         _starts(worker)
         while (request := self._asked.get()) is not None:
             config_number, packed, target = request
-            self._done.put((config_number, self._compile(worker, CompileOne(packed, target))))
+            self._done.put((config_number, self._compile(worker, CompileOneCase(packed, target))))
 
-    def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:
+    def _compile(self, worker: Worker, request: CompileOneCase) -> CompiledCase:
         if not _starts(worker):
             return CompiledCase()  # The launch compiles the config again.
         try:

@@ -35,7 +35,7 @@ class TuneOptions:
         " model of Optuna.",
         choices=("local", "random", "bayesian"),
     )
-    seed: int = option(0, "Seed for the strategy.", least=0)
+    seed: int = option(0, "Seed for the strategy.", minimum=0)
     mode: str = option(
         "",
         "cold: flush the L2 cache before each sample. hot: leave the data in the cache. [default:"

@@ -22,7 +22,7 @@ from opbench.results.files import Run, RunWriter
 from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
 from opbench.running.header import run_start
 from opbench.running.options import RunSetup
-from opbench.running.protocol import Open
+from opbench.running.protocol import OpenBackend
 from opbench.running.runner import OnProgress, Progress, run_suite
 from opbench.running.suite import Suite
 from opbench.running.worker import Worker
@@ -52,7 +52,7 @@ def tune(
     start_s = time.perf_counter()
     space = candidates(variant, problem)
     writer = RunWriter(options.out, FILE)
-    worker = Worker(Open("cuda", options.variants), options.out / "worker.log")
+    worker = Worker(OpenBackend("cuda", options.variants), options.out / "worker.log")
     compilers = Compilers(options.variants, options.out, options.compile_limit_s)
     try:
         earlier = _earlier(writer, options, variant, problem)
@@ -160,7 +160,7 @@ def _search(
     """Return a search that writes each trial to disk before the next one, with the earlier trials loaded."""
 
     def keep(trial: Trial) -> None:
-        writer.write("trial", to_json(trial, sparse=True))
+        writer.write("trial", to_json(trial, omit_defaults=True))
         on_progress(Progress("tune", f"{len(search.trials) + 1} tried", int(trial.at_s), int(options.budget_s)))
 
     strategy = STRATEGIES[options.strategy](space, options.seed)
@@ -210,9 +210,9 @@ def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuni
     return Finals(folder, tuple(search.space[config_number] for config_number in config_numbers), spent_s)
 
 
-ENERGY_RACE = RaceOptions(rounds=4, least=2, hopeless=1.25, warm_up=0)
+ENERGY_RACE = RaceOptions(max_rounds=4, min_samples_for_interval=2, drop_factor=1.25, warm_up_rounds=0)
 """A sample of joules takes half a second, and its error is a few per cent."""
-ENERGY_FINALS = RaceOptions(rounds=6, least=7, hopeless=math.inf, warm_up=0)
+ENERGY_FINALS = RaceOptions(max_rounds=6, min_samples_for_interval=7, drop_factor=math.inf, warm_up_rounds=0)
 """In the finals no config drops out."""
 
 

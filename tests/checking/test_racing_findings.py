@@ -46,7 +46,7 @@ class Clock(QuietClock):
 
     def __init__(self, times: dict[str, float]) -> None:
         self.times, self.at = times, ""
-        self.between = 0.0
+        self.gap_between_launches_s = 0.0
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
         return [1.0 for _ in launches]
@@ -75,15 +75,15 @@ def test_wrong_ones_and_those_that_do_not_compile_are_named_and_the_others_race(
     clock = Clock({leader.name: 2.0, quick.name: 1.5, slow.name: 9.0})
     session = Session(open_backend("cpu"))
     found = measure_in_rounds(
-        session, [wrong, quick, broken, slow], leader, RaceOptions(rounds=6), clock, 60.0, clock.started
+        session, [wrong, quick, broken, slow], leader, RaceOptions(max_rounds=6), clock, 60.0, clock.started
     )
-    assert found.raced.keys() == {leader.name, quick.name, slow.name}
-    assert found.raced[quick.name].stop == "first" and len(found.raced[quick.name].samples) == 3
-    assert found.raced[slow.name].samples == [9.0] and found.raced[slow.name].stop == "slower"
-    assert "out[" in found.wrong[wrong.name] and "nowhere" in found.failed[broken.name]
+    assert found.samples_by_case.keys() == {leader.name, quick.name, slow.name}
+    assert found.samples_by_case[quick.name].stop == "first" and len(found.samples_by_case[quick.name].samples) == 3
+    assert found.samples_by_case[slow.name].samples == [9.0] and found.samples_by_case[slow.name].stop == "slower"
+    assert "out[" in found.wrong_cases[wrong.name] and "nowhere" in found.failed_cases[broken.name]
     assert session.check(quick).verdict.right, "the session is as good as before"
     alone = measure_in_rounds(session, [wrong], leader, RaceOptions(), clock, 60.0)
-    assert not alone.raced and alone.wrong.keys() == {wrong.name}
+    assert not alone.samples_by_case and alone.wrong_cases.keys() == {wrong.name}
 
 
 RULES = """// /// opbench
@@ -168,9 +168,15 @@ def test_inputs_rotate_and_outputs_are_poisoned_before_each_sample_of_a_race(tmp
     backend = Recorded()
     clock = Looking({honest.name: 1.0}, backend)
     found = measure_in_rounds(
-        Session(backend), [honest], None, RaceOptions(rounds=9, least=9), clock, 60.0, clock.started
+        Session(backend),
+        [honest],
+        None,
+        RaceOptions(max_rounds=9, min_samples_for_interval=9),
+        clock,
+        60.0,
+        clock.started,
     )
-    assert len(found.raced[honest.name].samples) == 9 and len(clock.poisoned) == 10 and all(clock.poisoned)
+    assert len(found.samples_by_case[honest.name].samples) == 9 and len(clock.poisoned) == 10 and all(clock.poisoned)
     assert len(set(clock.firsts)) == 3 and all(len(set(clock.firsts[n : n + 7])) == 3 for n in range(4))
 
 
@@ -182,11 +188,13 @@ def test_a_race_refuses_what_a_run_refuses(tmp_path: Path, mode: str) -> None:
     found = measure_in_rounds(
         session, [honest, recognises, keeps], None, RaceOptions(), clock, 60.0, clock.started, mode=mode
     )
-    assert found.raced.keys() == {honest.name} and len(found.raced[honest.name].samples) >= 3
-    assert found.wrong.keys() == {recognises.name, keeps.name} and not found.failed
-    assert "timed sample" in found.wrong[recognises.name] and "'last'" in found.wrong[keeps.name]
+    assert found.samples_by_case.keys() == {honest.name} and len(found.samples_by_case[honest.name].samples) >= 3
+    assert found.wrong_cases.keys() == {recognises.name, keeps.name} and not found.failed_cases
+    assert "timed sample" in found.wrong_cases[recognises.name] and "'last'" in found.wrong_cases[keeps.name]
     led = measure_in_rounds(session, [honest], recognises, RaceOptions(), clock, 60.0, clock.started, mode=mode)
-    assert led.raced.keys() == {honest.name} and led.wrong.keys() == {recognises.name}, "a leader is judged as well"
+    assert led.samples_by_case.keys() == {honest.name} and led.wrong_cases.keys() == {recognises.name}, (
+        "a leader is judged as well"
+    )
 
 
 def test_a_race_by_joules_judges_too(tmp_path: Path) -> None:
@@ -197,14 +205,14 @@ def test_a_race_by_joules_judges_too(tmp_path: Path) -> None:
         session,
         [honest, recognises],
         None,
-        RaceOptions(rounds=6),
+        RaceOptions(max_rounds=6),
         clock,
         60.0,
-        now=lambda: clock.now_s,
+        now_s=lambda: clock.now_s,
         energy=True,
         mode="hot",
     )
-    assert found.raced.keys() == {honest.name} and found.wrong.keys() == {recognises.name}
+    assert found.samples_by_case.keys() == {honest.name} and found.wrong_cases.keys() == {recognises.name}
 
 
 def test_a_verdict_says_why_whole_numbers_are_not_compared() -> None:

@@ -51,7 +51,7 @@ class Steady(QuietClock):
         return Sample(1e-3)
 
     @property
-    def between(self) -> float:
+    def gap_between_launches_s(self) -> float:
         return 0.0
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
@@ -72,8 +72,8 @@ def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -
     options = TimingOptions(warmup_s=0, max_samples=10)
     started: list[str] = []
     found = measure_cases(session, [cheat, honest], options, Steady(), started.append, check_again=check_again)
-    assert honest.name in found.measurements and {*found.wrong, *found.invalid} <= {cheat.name}
-    assert (cheat.name in found.measurements) == (cheat.name not in found.invalid)
+    assert honest.name in found.measurements and {*found.wrong_cases, *found.invalid_cases} <= {cheat.name}
+    assert (cheat.name in found.measurements) == (cheat.name not in found.invalid_cases)
     assert started[-1] in (cheat.name, honest.name)
     return found
 
@@ -83,28 +83,28 @@ def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -
 )
 def test_who_is_right_only_until_timed_gets_no_time(tmp_path: Path, cheat: str, variables: list[str]) -> None:
     found = measured(tmp_path, *CHEATS[cheat])
-    (reason,) = found.invalid.values()
-    assert reason.startswith("keeps state between launches: ") and found.wrong == {}
+    (reason,) = found.invalid_cases.values()
+    assert reason.startswith("keeps state between launches: ") and found.wrong_cases == {}
     assert sorted(re.findall(r"'(\w+)'", reason.partition(". ")[0])) == variables
 
 
 def test_who_is_tied_to_an_address_is_caught_in_a_timed_sample(tmp_path: Path) -> None:
-    (reason,) = measured(tmp_path, *CHEATS["is tied to an address"]).wrong.values()
+    (reason,) = measured(tmp_path, *CHEATS["is tied to an address"]).wrong_cases.values()
     assert re.match(r"wrong in timed sample \d+: .*(unwritten-output|wrong-result): out", reason), reason
 
 
 def test_an_honest_kernel_stays_right(tmp_path: Path) -> None:
-    assert measured(tmp_path, "", BODY).wrong == {}
+    assert measured(tmp_path, "", BODY).wrong_cases == {}
 
 
 def test_a_kernel_that_damages_its_neighbours_late_costs_only_itself(tmp_path: Path) -> None:
     late = f"if (i == 0) ++calls; {BODY} if (calls > 12 && i == 0) out[n + 4] = 1.0f;"
-    (reason,) = measured(tmp_path, "__device__ int calls;", late).wrong.values()
+    (reason,) = measured(tmp_path, "__device__ int calls;", late).wrong_cases.values()
     assert "on new inputs: " in reason and "out" in reason
 
 
 def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:
-    assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong == {}
+    assert measured(tmp_path, *CHEATS["stops working"], check_again=False).wrong_cases == {}
 
 
 class Counted(CpuBackend):
@@ -134,7 +134,7 @@ def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> No
     assert backend.fetched == {"out": 4}, "one output of each kind of inputs for all variants, no input at all"
     options = TimingOptions(warmup_s=0, max_samples=10)
     found = measure_cases(session, cases, options, Steady())
-    assert found.wrong == {} and backend.fetched == {"out": 5}, "once more, for other content"
+    assert found.wrong_cases == {} and backend.fetched == {"out": 5}, "once more, for other content"
     path = tmp_path / "wrong.cu"
     path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
     wrong = Case(CATALOG.variant_file(path), {}, cases[0].problem)
@@ -183,7 +183,7 @@ def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path:
         verdict = session.check(case).verdict
         assert verdict.right == right and (right or "changed its input parameter" in verdict.reason), verdict.reason
         if right:
-            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong == {}
+            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong_cases == {}
         session.release()
     path.write_text(header.format('in_place = { updated = "parameter" }') + body)
     with refuses("not-allowed", "in_place"):

@@ -12,7 +12,7 @@ import pytest
 from opbench.backend.base import Buffer
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
-from opbench.checking.contents import CONTENTS, load_contents
+from opbench.checking.contents import TIMED_INPUT_KINDS, load_input_sets
 from opbench.checking.measuring import measure_cases
 from opbench.emulator import CpuBackend
 from opbench.errors import EnvironmentFault
@@ -24,7 +24,7 @@ from opbench.kernels.launch import BuildRequest
 from opbench.running.targets import own_variants
 from opbench.selftest.cheats import NO_GAIN, RIGHT, expectation
 from opbench.timing.clock import RenewableLaunch, Sample
-from opbench.timing.measurement import Warn
+from opbench.timing.measurement import TimingWarning
 from opbench.timing.sampling import TimingOptions
 from support.common import CATALOG, CHEATS
 from support.fakes.quiet_clock import QuietClock
@@ -90,11 +90,11 @@ def outcome(case: Case) -> tuple[str, str]:
         return "wrong", verdict.reason
     found = measure_cases(session, [case], TimingOptions(warmup_s=0, max_samples=12), Watch())
     session.release()
-    if found.wrong:
-        return "wrong", found.wrong[case.name]
-    if found.invalid:
+    if found.wrong_cases:
+        return "wrong", found.wrong_cases[case.name]
+    if found.invalid_cases:
         assert case.name not in found.measurements
-        return "invalid", found.invalid[case.name]
+        return "invalid", found.invalid_cases[case.name]
     return "right", ""
 
 
@@ -158,16 +158,16 @@ def test_outputs_and_workspaces_hold_poison_when_a_sample_begins(mode: str) -> N
 
     options = TimingOptions(mode=mode, warmup_s=0, max_samples=12)
     found = measure_cases(Session(backend), [case], options, Watch(mode, look), check_again=False)
-    assert found.wrong == found.invalid == {} and len(poisoned) >= 12 and all(poisoned)
+    assert found.wrong_cases == found.invalid_cases == {} and len(poisoned) >= 12 and all(poisoned)
 
 
 def test_three_contents_of_the_inputs_take_turns() -> None:
     session = Session(open_backend("cpu"))
     prepared = session.prepare(case_named("relu/scalar(n=1000)").problem)
     prepared.load("normal")
-    contents = load_contents(session.backend, prepared)
+    contents = load_input_sets(session.backend, prepared)
     held = [inputs["x"].read() for inputs in contents.sets.values()]
-    assert list(contents.sets) == list(CONTENTS) and len(held) == 3
+    assert list(contents.sets) == list(TIMED_INPUT_KINDS) and len(held) == 3
     assert all(not np.array_equal(a, b) for a, b in ((held[0], held[1]), (held[0], held[2]), (held[1], held[2])))
     assert np.array_equal(np.sort(held[0]), np.sort(held[2])), "the third one is the first one, moved along"
     contents.free(session.backend)
@@ -200,8 +200,8 @@ def test_short_memory_costs_contents_and_a_warning_says_so(monkeypatch: pytest.M
     case = case_named("relu/scalar(n=1000)")
     options = TimingOptions(warmup_s=0, max_samples=12)
     found = measure_cases(Session(open_backend("cpu")), [case], options, Watch())
-    assert found.wrong == found.invalid == {}
-    assert Warn.FEW_CONTENTS in found.measurements[case.name].warnings
+    assert found.wrong_cases == found.invalid_cases == {}
+    assert TimingWarning.FEW_CONTENTS in found.measurements[case.name].warnings
 
 
 @pytest.mark.parametrize("mode", ["cold", "hot"])
@@ -223,9 +223,9 @@ def test_an_output_that_is_updated_in_place_gets_its_old_values_back(tmp_path: P
 
     options = TimingOptions(mode=mode, warmup_s=0, max_samples=12)
     found = measure_cases(Session(backend), [case], options, Watch(mode, look), check_again=False)
-    assert found.wrong == found.invalid == {} and len(fresh) >= 12 and all(fresh)
+    assert found.wrong_cases == found.invalid_cases == {} and len(fresh) >= 12 and all(fresh)
     judged = measure_cases(Session(open_backend("cpu")), [case], options, Watch(mode))
-    assert judged.wrong == judged.invalid == {}
+    assert judged.wrong_cases == judged.invalid_cases == {}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_shipped_variants_stay_right_and_get_times(name: str) -> None:
             if case is None or session.unsupported(case):
                 continue
             found = measure_cases(session, [case], TimingOptions(warmup_s=0, max_samples=10), Watch())
-            assert found.wrong == found.invalid == {}, case.name
+            assert found.wrong_cases == found.invalid_cases == {}, case.name
             tried += 1
             break
     assert tried

@@ -35,9 +35,9 @@ class Common:
 @dataclass(frozen=True, kw_only=True)
 class Choices(Common):
     target: str = field(metadata=argument("TARGET"))
-    steps: int = option(0, "How many.", least=1)
-    bucket_bytes: int = option(8 << 20, "How much.", "--bucket", unit=1 << 20, least=1)
-    rate: float = option(0.5, "How fast.", above=0)
+    steps: int = option(0, "How many.", minimum=1)
+    bucket_bytes: int = option(8 << 20, "How much.", "--bucket", factor=1 << 20, minimum=1)
+    rate: float = option(0.5, "How fast.", greater_than=0)
     graph: bool = option(True, "No graph.", "--no-graph")
     tune: bool = option(False, "Tune.")
     out: Path | None = option(None, "Where.")

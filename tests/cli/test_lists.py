@@ -12,17 +12,17 @@ import pytest
 
 from opbench.kernels.case import select
 from opbench.kernels.folders import case_named
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.running.suite import read_suite
 from support.common import CATALOG, Cli
 
-SUITES = sorted(shipped("suites").glob("*.toml"))
+SUITES = sorted(shipped_folder("suites").glob("*.toml"))
 
 
 def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:
     operators = [line.split()[0] for line in cli("list", "--all").stdout.splitlines()]
-    assert operators == sorted(p.parent.name for p in shipped("variants").glob("*/operator.py"))
-    files = {f"{p.parent.name}/{p.stem}" for p in shipped("variants").glob("*/*") if p.suffix in (".cu", ".py")}
+    assert operators == sorted(p.parent.name for p in shipped_folder("variants").glob("*/operator.py"))
+    files = {f"{p.parent.name}/{p.stem}" for p in shipped_folder("variants").glob("*/*") if p.suffix in (".cu", ".py")}
     variants = [line.split()[0] for line in cli("list", "variants").stdout.splitlines()]
     told = {v.id: f"{v.operator}/{v.path.stem}" for name in CATALOG.operator_names() for v in CATALOG.variants(name)}
     assert set(variants) == set(told)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from support.checks.command_line import own_folder, refused
 from support.common import RELU, Cli
 
@@ -14,7 +14,7 @@ from support.common import RELU, Cli
 def test_an_operators_folder_may_be_the_working_folder(cli: Cli, tmp_path: Path) -> None:
     """Its operator.py must not stand in for the standard library's module of that name in the worker."""
     folder = own_folder(tmp_path / "mine", mine=RELU.replace('operator = "relu"\n// ', "")) / "relu"
-    (folder / "operator.py").write_text((shipped("variants") / "relu" / "operator.py").read_text())
+    (folder / "operator.py").write_text((shipped_folder("variants") / "relu" / "operator.py").read_text())
     script = Path(sys.executable).with_name("opbench")
     args = [str(script), "check", "relu/mine", "--variants", "..", "--random", "0"]
     done = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=120, check=False)

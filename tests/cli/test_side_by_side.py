@@ -69,7 +69,7 @@ def test_two_runs_of_one_file_each_are_compared(tmp_path: Path) -> None:
 
 def test_files_of_several_operators_are_tables_of_their_own(tmp_path: Path, relu_file: Path) -> None:
     suite, _, _ = api.expand([*FILES, relu_file], "cpu")
-    assert suite.own == ("softmax/soft_a", "softmax/soft_b", "relu/mine")
+    assert suite.own_variant_ids == ("softmax/soft_a", "softmax/soft_b", "relu/mine")
     assert {case.problem.name for case in suite.cases} == {"softmax", "relu"}
     softmax = [case.variant.name for case in suite.cases if case.problem.name == "softmax"]
     assert softmax[:2] == ["soft_a", "soft_b"] and "online" in softmax

@@ -18,7 +18,7 @@ import pytest
 from opbench import units
 from opbench.cli.progress import plain_progress
 from opbench.gpu.limits.ceilings import committed_ceilings
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.running.runner import Progress
 from support.checks.command_line import command
 from support.common import WRONG, Cli
@@ -93,7 +93,7 @@ def test_a_terminal_without_the_signs_gets_plain_ones(cli: Cli, args: tuple[str,
 @pytest.mark.parametrize("args", [("history", "repeat-1", "repeat-2"), ("report", "repeat-1")], ids=" ".join)
 def test_no_sign_of_a_table_is_lost_to_such_a_terminal(cli: Cli, tmp_path: Path, args: tuple[str, ...]) -> None:
     for name in args[1:]:
-        shutil.copytree(shipped("reports") / "h100" / name, tmp_path / name)
+        shutil.copytree(shipped_folder("reports") / "h100" / name, tmp_path / name)
     words = [args[0], *(str(tmp_path / name) for name in args[1:])]
     done = cli(*words, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and done.stdout.isascii() and "?" not in done.stdout

@@ -21,7 +21,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.running.options import RunSetup
-from opbench.running.protocol import Open
+from opbench.running.protocol import OpenBackend
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite
 from opbench.running.worker import Worker
@@ -146,7 +146,7 @@ def test_a_line_that_reads_other_files_or_misleads_is_refused(line: str, tmp_pat
 
 def test_a_worker_of_strangers_has_no_secret_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret-5ec2e7")
-    worker = Worker(Open("cpu", untrusted=True), tmp_path / "worker.log")
+    worker = Worker(OpenBackend("cpu", untrusted=True), tmp_path / "worker.log")
     try:
         worker.start()
         assert worker._process is not None

@@ -26,7 +26,7 @@ extern "C" __global__ void k(int* out) {
 def test_orders_follow_from_what_the_module_calls(tracer: Tracer, text: str, orders: int) -> None:
     source = tracer.folder / "orders.cu"
     source.write_text(text)
-    assert tracer.backend.orders(BuildRequest(source, ("k",))) == orders
+    assert tracer.backend.order_count(BuildRequest(source, ("k",))) == orders
 
 
 def test_a_guess_by_a_plain_read_is_a_note(tracer: Tracer) -> None:

@@ -98,7 +98,7 @@ def branches(tracer: Tracer, traffic: Traffic) -> dict[str, tuple[int, int, floa
     """Executions, partings and lanes on the smaller way, by the mark of the line."""
     lines = tracer.text.splitlines()
     return {
-        lines[b.line - 1].partition("// ")[2]: (b.executions, b.divergent, b.fewest_lanes_each)
+        lines[b.line - 1].partition("// ")[2]: (b.executions, b.divergent, b.mean_fewest_lanes)
         for b in traffic.branches
     }
 
@@ -168,7 +168,7 @@ extern "C" __global__ void k(const float* a, float* out) {
     options = TraceOptions(max_blocks=2, races=False)
     traffic = tracer.run(text, 10, 32, one, floats(32), options=options).traffic
     assert branches(tracer, traffic) == {"odd": (2, 2, 16)}
-    assert branches(tracer, traffic.estimated()) == {"odd": (10, 10, 16)}
+    assert branches(tracer, traffic.scaled_to_all_blocks()) == {"odd": (10, 10, 16)}
 
 
 # ---- blocks
@@ -182,7 +182,7 @@ def test_blocks_are_sampled_whole_and_all_are_checked(tracer: Tracer, grid: int,
     kernel = traffic.kernel("k")
     assert (kernel.blocks, kernel.counted_blocks) == (grid, counted)
     assert traffic.total("requests", kind="store") == counted
-    assert traffic.estimated().total("requests", kind="store") == grid
+    assert traffic.scaled_to_all_blocks().total("requests", kind="store") == grid
     late = tracer.run(STRIDED, grid, 32, floats(32 * grid), floats(32 * grid - 1), 32 * grid, 1, options=options)
     assert [f.kind for f in late.findings] == ["out_of_bounds"]
 

@@ -18,7 +18,7 @@ from opbench.report.run.evidence import ceilings_table
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.rows import rows
-from opbench.running.probes import MATRIX_UNITS, PROBES, from_probes, with_sustained
+from opbench.running.probes import MATRIX_UNITS, PROBES, peaks_from_probes, with_sustained
 from opbench.running.suite import read_suite
 from support.builders.runs import result
 from support.builders.runs import run as fabricated_run
@@ -52,7 +52,7 @@ def test_an_unknown_roof_gives_nothing_rather_than_a_guess() -> None:
 
 def test_from_probes_takes_the_fastest_right_probe() -> None:
     gib = 1 << 30
-    found = from_probes([
+    found = peaks_from_probes([
         result("scalar", 1e-3, operator="copy", nbytes=2 * gib),
         result("vec4", 0.5e-3, operator="copy", nbytes=2 * gib),
         result("vec4", 1e-9, operator="copy", nbytes=gib - 8, problem="(n=1)"),
@@ -70,9 +70,9 @@ def test_from_probes_takes_the_fastest_right_probe() -> None:
 
 
 def test_no_probe_gives_no_ceiling() -> None:
-    assert from_probes([result("vec4", operator="copy"), result("naive", status="failed", reason="no")]).to_json() == {
-        "source": "measured"
-    }
+    assert peaks_from_probes(
+        [result("vec4", operator="copy"), result("naive", status="failed", reason="no")]
+    ).to_json() == {"source": "measured"}
 
 
 def test_every_gpu_that_is_compiled_for_has_ceilings() -> None:
@@ -112,7 +112,7 @@ def test_another_board_is_not_mistaken_for_it(name: str) -> None:
 
 
 def test_committed_ceilings_are_read_from_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "shipped", lambda folder: tmp_path / folder)
+    monkeypatch.setattr(ceilings, "shipped_folder", lambda folder: tmp_path / folder)
     assert committed_ceilings("h200").source == "datasheet", "nothing measured yet: the datasheet, which says so"
     (tmp_path / "reports" / "h200" / "ceilings").mkdir(parents=True)
     path = tmp_path / "reports" / "h200" / "ceilings" / "ceilings.json"
@@ -203,7 +203,7 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
             result("cublas_tf32", time_s / 10, operator="matmul", flops=10**14, nbytes=8, precision="tf32"),
         ]
 
-    found = with_sustained(from_probes(probes(2.0)), probes(2.5))
+    found = with_sustained(peaks_from_probes(probes(2.0)), probes(2.5))
     assert (found.fp32_flops_per_s, found.fp32_sustained_flops_per_s) == (5e13, 4e13)
     assert found.matrix_flops_per_s == {"tf32": 5e14} and found.matrix_sustained_flops_per_s == {"tf32": 4e14}
     assert found.flops_per_s("f32") == 5e13 and set(found.cases) == {
@@ -214,7 +214,7 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
     assert "fp32 units, multiply-add, sustained" in labels and "tensor cores, tf32, sustained" in labels
     assert "tensor cores, bf16" in labels and table["sustained"]
     assert all(len(line) == 5 for line in table["body"])
-    assert not ceilings_table(from_probes(probes(2.0)), None)["sustained"]
+    assert not ceilings_table(peaks_from_probes(probes(2.0)), None)["sustained"]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
@@ -226,7 +226,7 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
     done = result(
         "torch", 2e-4, operator="linear", flops=case.problem.flops(), nbytes=10**8, precision=case.precision
     )  # fmt: skip
-    assert from_probes([done]).matrix_flops_per_s == {dtype: pytest.approx(case.problem.flops() / 2e-4)}
+    assert peaks_from_probes([done]).matrix_flops_per_s == {dtype: pytest.approx(case.problem.flops() / 2e-4)}
     assert case_named("linear/torch(m=4,n=4,k=4)").precision == "f32"
 
 
@@ -241,5 +241,5 @@ def test_the_fastest_of_own_probe_and_library_is_the_peak_of_the_tensor_cores() 
     library = result("torch", 1e-3, operator="linear", flops=10**12, nbytes=8, precision="bf16")
     probe = result("wgmma_shared_bf16", 1e-3, operator="mma", flops=10**12 + 1, nbytes=8, precision="bf16")
     unsupported = result("wgmma_shared_bf16", operator="mma", status="unsupported", reason="needs 9.0a")
-    assert from_probes([library, probe]).cases["bf16"].startswith("mma/wgmma_shared_bf16")
-    assert from_probes([library, unsupported]).cases["bf16"].startswith("linear/torch")
+    assert peaks_from_probes([library, probe]).cases["bf16"].startswith("mma/wgmma_shared_bf16")
+    assert peaks_from_probes([library, unsupported]).cases["bf16"].startswith("linear/torch")

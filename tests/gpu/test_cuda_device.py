@@ -181,7 +181,7 @@ def test_resources_agree_with_the_compiler(backend: CudaBackend, request_: Build
         # The driver counts its reserved kilobyte as static shared memory in some versions, hence no equality.
         assert seen.registers == said.registers and seen.local_bytes == said.local_bytes, kernel
         assert seen.shared_bytes in (said.shared_bytes, said.shared_bytes + 1024), kernel
-    assert program.resources["bounded"].max_threads == 128
+    assert program.resources["bounded"].max_threads_per_block == 128
 
 
 @pytest.mark.parametrize("threads", [32, 96, 128, 512, 1024])

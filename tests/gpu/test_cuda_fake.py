@@ -292,11 +292,11 @@ def test_launches_in_a_chain_are_timed_one_by_one(backend: CudaBackend) -> None:
         clock.nothing()
 
     assert clock.chain([clock.nothing, twice, clock.nothing]) == pytest.approx([0.002, 0.003, 0.002])
-    assert clock.between == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
+    assert clock.gap_between_launches_s == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
 
 
 def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> None:
-    arena = backend.arena(4096)
+    arena = backend.allocate_arena(4096)
     low, high = (backend.view(arena, Tensor("part", (3, 5)), offset) for offset in (0, 256))
     values = np.arange(15, dtype=np.float32).reshape(3, 5)
     low.write(values)
@@ -382,7 +382,7 @@ def test_a_graph_stays_hot_where_memory_is_short(backend: CudaBackend, monkeypat
     def short(nbytes: int) -> Any:
         raise EnvironmentFault("no memory")
 
-    monkeypatch.setattr(backend, "arena", short)
+    monkeypatch.setattr(backend, "allocate_arena", short)
     assert relu_measured(backend, monkeypatch, 50)[0] == "graph, hot"
 
 

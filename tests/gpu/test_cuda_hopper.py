@@ -58,7 +58,7 @@ def test_each_set_of_buffers_has_its_map(backend: CudaBackend, request_: BuildRe
 
 
 def test_a_view_of_an_arena_and_an_offset_count(backend: CudaBackend, request_: BuildRequest) -> None:
-    arena = backend.arena(4096)
+    arena = backend.allocate_arena(4096)
     view = backend.view(arena, Tensor("a", (8, 64), "bf16"), 1024)
     half = replace(STEP, tensor_maps=(replace(MAP, dims=(64, 4), offset=512),))
     backend.load(request_).bind([half], {"a": view})()

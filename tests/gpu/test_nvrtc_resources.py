@@ -83,8 +83,10 @@ def test_bounds_and_shared_memory_are_read(name: str, tmp_path: Path) -> None:
     path.write_text(BOUNDED)
     compiled = resources.compile_for(BuildRequest(path, ("first", "second")), PRODUCTS[name])
     first, second = compiled.kernels["first"], compiled.kernels["second"]
-    assert (first.shared_bytes, first.max_threads) == (400, 192)
-    assert (second.shared_bytes, second.max_threads) == (0, 1024), "what the driver keeps for itself is not counted"
+    assert (first.shared_bytes, first.max_threads_per_block) == (400, 192)
+    assert (second.shared_bytes, second.max_threads_per_block) == (0, 1024), (
+        "what the driver keeps for itself is not counted"
+    )
     assert compiled.arch == PRODUCTS[name].arch
 
 

@@ -36,7 +36,7 @@ def test_derived_quantities() -> None:
     assert (LOAD.sectors_per_request, LOAD.ideal_sectors_per_request, LOAD.lanes_per_request) == (8, 4, 32)
     assert (TILE.conflicts, TILE.conflicts_per_request) == (32, 4)
     assert LineTraffic("k", "", 0, "global", "load", 4).sectors_per_request == 0
-    assert (BRANCH.share, BRANCH.fewest_lanes_each) == (0.25, 8)
+    assert (BRANCH.share, BRANCH.mean_fewest_lanes) == (0.25, 8)
     assert (KERNEL.barriers_per_block, KERNEL.sampled, KERNEL.factor) == (3, True, 10)
 
 
@@ -60,12 +60,12 @@ def test_selection_and_totals() -> None:
 
 
 def test_a_sample_stands_for_all_blocks_and_says_so() -> None:
-    estimate = TRAFFIC.estimated()
+    estimate = TRAFFIC.scaled_to_all_blocks()
     assert estimate.source == ORIGIN_PREDICTED
     assert estimate.total("requests", space="global") == 100
     assert estimate.branches == (BranchTraffic("k", "a.cu", 8, executions=400, divergent=100, fewest_lanes=800),)
     whole = gather([LOAD], [dataclasses.replace(KERNEL, counted_blocks=100)])
-    assert whole.estimated() is whole
+    assert whole.scaled_to_all_blocks() is whole
 
 
 def test_launches_of_one_kernel_are_one_entry() -> None:
@@ -74,7 +74,7 @@ def test_launches_of_one_kernel_are_one_entry() -> None:
     assert twice.total("sectors") == 160
     assert twice.branches == (BRANCH + BRANCH,) and twice.branches[0].divergent == 20
     with refuses("mixed-sources", allowed="counted", error=ValueError):
-        TRAFFIC + TRAFFIC.estimated()
+        TRAFFIC + TRAFFIC.scaled_to_all_blocks()
 
 
 @given(st.lists(lines, max_size=6), st.lists(lines, max_size=6))

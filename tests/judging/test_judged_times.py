@@ -112,7 +112,7 @@ def test_a_machine_without_a_gpu_verifies_all_but_times(verdict: Verdict, submit
 
 def test_rivals_are_libraries_and_winners_of_committed_runs(submitted: SubmittedKernels) -> None:
     suite = timing_suite(submitted, SETTINGS, 7)
-    own = {case.variant.name for case in suite.cases if case.variant.id in suite.own}
+    own = {case.variant.name for case in suite.cases if case.variant.id in suite.own_variant_ids}
     rivals = {case.variant.name for case in suite.cases} - own
     assert own == {"mine"} and "torch" in rivals and rivals & {"vec4", "vec4_unrolled"}
     assert "scalar" not in rivals

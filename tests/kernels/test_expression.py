@@ -101,7 +101,7 @@ def test_an_expression_nested_too_deeply_is_no_traceback() -> None:
     ],
 )
 def test_floats_have_expressions_of_floats(text: str, value: float) -> None:
-    assert evaluate(text, {"d": 64}, real=True) == pytest.approx(value)
+    assert evaluate(text, {"d": 64}, is_real=True) == pytest.approx(value)
     assert Scalar("f32", text).bound({"d": 64}).value == pytest.approx(value)
 
 
@@ -114,4 +114,4 @@ def test_sizes_have_none(text: str) -> None:
 @pytest.mark.parametrize("text", ["1 / (n - n)", "(-1.0) ** 0.5", "sqrt(0 - n)", "0.5 // n", "10.0 ** 400"])
 def test_an_expression_of_floats_that_fails_is_a_usage_error(text: str) -> None:
     with refuses("expression-fails", text):
-        evaluate(text, {"n": 4}, real=True)
+        evaluate(text, {"n": 4}, is_real=True)

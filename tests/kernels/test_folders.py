@@ -10,7 +10,7 @@ import pytest
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog, load_module, load_operator
 from opbench.kernels.operator import Operator
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG, RELU
 
@@ -108,7 +108,7 @@ def test_a_file_defines_exactly_one_operator(tmp_path: Path) -> None:
     with refuses("not-one-operator", "operator.py", value=0):
         load_operator(path, "none")
     twice = tmp_path / "twice.py"
-    text = (shipped("variants") / "relu" / "operator.py").read_text()
+    text = (shipped_folder("variants") / "relu" / "operator.py").read_text()
     twice.write_text(text + text.partition("@dataclass")[1] + text.partition("@dataclass")[2].replace("Relu", "Again"))
     with refuses("not-one-operator", "twice.py", value=2):
         load_operator(twice, "twice")
@@ -117,18 +117,25 @@ def test_a_file_defines_exactly_one_operator(tmp_path: Path) -> None:
 @pytest.mark.parametrize("needed", ["reference", "examples"])
 def test_an_operator_without_reference_or_examples_is_refused(tmp_path: Path, needed: str) -> None:
     path = tmp_path / "operator.py"
-    text = (shipped("variants") / "relu" / "operator.py").read_text()
+    text = (shipped_folder("variants") / "relu" / "operator.py").read_text()
     path.write_text(text.replace(f"def {needed}(", "def renamed("))
     with refuses("missing-method", "Relu", value=needed, at=("operator.py", 1)):
         load_operator(path, "relu")
 
 
 def test_a_folder_may_be_given_twice(tmp_path: Path) -> None:
-    shutil.copytree(shipped("variants") / "relu", tmp_path / "copy" / "relu")
+    shutil.copytree(shipped_folder("variants") / "relu", tmp_path / "copy" / "relu")
     names = [v.name for v in CATALOG.variants("relu")]
-    for roots in ([tmp_path / "copy"] * 2, [shipped("variants")], [shipped("variants"), tmp_path / "copy"]):
+    for roots in (
+        [tmp_path / "copy"] * 2,
+        [shipped_folder("variants")],
+        [shipped_folder("variants"), tmp_path / "copy"],
+    ):
         assert [v.name for v in Catalog(roots).variants("relu")] == names
-    first, second = Catalog([tmp_path / "copy", shipped("variants")]), Catalog([shipped("variants"), tmp_path / "copy"])
+    first, second = (
+        Catalog([tmp_path / "copy", shipped_folder("variants")]),
+        Catalog([shipped_folder("variants"), tmp_path / "copy"]),
+    )
     assert first.variant("relu", "scalar").path.is_relative_to(tmp_path), (
         "the folder named first goes before the others"
     )

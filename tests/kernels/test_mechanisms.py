@@ -106,7 +106,7 @@ def test_what_a_variant_says_of_its_accesses_is_what_is_counted(variant: Variant
     if config is None:
         pytest.skip("does not serve the problem of this test")
     traffic, _ = trace_case(case_named(f"{variant.id}{problem}"))
-    whole = traffic.estimated()
+    whole = traffic.scaled_to_all_blocks()
     sides = [side for kind in ("load", "store") if (side := whole.select(space="global", kind=kind))]
     excess = [sum(e.sectors for e in side) / sum(e.ideal_sectors for e in side) for side in sides]
     if variant.builds_on or "coalesced" in variant.mechanism:

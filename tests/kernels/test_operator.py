@@ -83,7 +83,7 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
         if problem.degree is None:
             continue
         prepared = PreparedProblem(problem, 3, {})
-        doubled = problem.reference_outputs(prepared.doubled())
+        doubled = problem.reference_outputs(prepared.doubled_inputs())
         for key, array in problem.reference_outputs(prepared.inputs("normal")).items():
             np.testing.assert_array_equal(doubled[key], 2.0**problem.degree * array)
 

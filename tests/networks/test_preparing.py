@@ -88,8 +88,8 @@ def test_what_is_made_of_anything_but_constants_is_made_each_time() -> None:
         assert weight_setup(graph, node, Case(variant, {}, node.problem)).launches == launches
     known = constants(nhwc(), nhwc().node(JOINED))
     assert set(known) == {"weight", "bias"}
-    assert Setup(("weight",), launches=1).serves(known)
-    assert not Setup(("weight", "low"), launches=1).serves(known) and not Setup().serves(known)
+    assert Setup(("weight",), launches=1).depends_only_on(known)
+    assert not Setup(("weight", "low"), launches=1).depends_only_on(known) and not Setup().depends_only_on(known)
 
 
 def test_what_only_the_preparing_launches_need_is_not_kept() -> None:

@@ -57,7 +57,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
     device = Network(whole, choose(whole, {}, PlanOptions("f32")).cases(whole), backend)
     order = np.resize(np.arange(24, dtype=np.int32), whole.values["order"].shape)
     targets = data.targets.reshape(whole.values["targets"].shape)
-    group = backend.communicator(1, backend.new_identity(), 0)
+    group = backend.communicator(1, backend.new_communicator_id(), 0)
     found = []
     for reduce, size in ((None, 1), (group.all_reduce, 1 << 30), (group.all_reduce, 500)):
         step = Step(device, training, graph=graph, parallel=graph, all_reduce=reduce, bucket_bytes=size)

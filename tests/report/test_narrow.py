@@ -15,7 +15,7 @@ from opbench.networks.records.training import read_training
 from opbench.networks.report import read_network
 from opbench.networks.report.page import write_network
 from opbench.networks.report.training import write_training
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.report import comparison, write_report
 from opbench.report.agreement import provenance, write_agreement
 from opbench.report.history import to_page
@@ -31,7 +31,7 @@ from support.fakes.tuning import tune_fake
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
 WIDTH = 400
-H100 = shipped("reports") / "h100"
+H100 = shipped_folder("reports") / "h100"
 MEASURE = """<script>addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const root = frame.contentDocument.documentElement;

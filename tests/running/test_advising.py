@@ -18,7 +18,7 @@ from opbench.results.advice import Advised
 from opbench.results.files import content, read_run, run_file
 from opbench.running import advising
 from opbench.running.advising import advise_page, advise_run
-from opbench.running.shapes import reduced
+from opbench.running.shapes import reduced_problem
 from support.needs import needs_nvrtc
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
@@ -150,6 +150,6 @@ def test_a_reduced_problem_has_whole_warps_of_rows(
 ) -> None:
     operator, name = case.split("/")
     variant = next(one for one in Catalog().variants(operator) if one.name == name)
-    found = reduced(variant, variant.configs[0], Catalog().operator(operator).from_axes(axes))
+    found = reduced_problem(variant, variant.configs[0], Catalog().operator(operator).from_axes(axes))
     assert found is not None
     assert {axis: found.axes[axis] for axis in reduced_axes} == reduced_axes

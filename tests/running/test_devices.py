@@ -27,7 +27,7 @@ from opbench.running import probes, runner
 from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.dispatch import Dispatch
 from opbench.running.progress import OnProgress, Progress
-from opbench.running.protocol import Build, CaseStarted, Measure, unpack
+from opbench.running.protocol import BuildModules, CaseStarted, MeasureCases, unpack
 from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
@@ -44,7 +44,7 @@ SIZES = (7, 1 << 26, 1000, 1 << 25, 31)
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     """What the driver is said to show."""
     found = [Gpu(index, f"GPU-{index}", "NVIDIA H200", {"SEES": str(index)}) for index in range(3)]
-    monkeypatch.setattr(backends, "gpus", lambda: found)
+    monkeypatch.setattr(backends, "available_gpus", lambda: found)
     return found
 
 
@@ -79,9 +79,9 @@ class OnDevice(FakeWorker):
         return Environment(gpu="Fake GPU", uuid=f"GPU-{name}", driver=self.driver[name])
 
     def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
-        if isinstance(request, Build):
+        if isinstance(request, BuildModules):
             return None
-        if isinstance(request, Measure):
+        if isinstance(request, MeasureCases):
             size = int(request.cases[0].axes["n"])
             self.measured.append((self._variables["DEVICE"], size, len(request.cases)))
             if self.dies_at[str(size)]:
@@ -251,10 +251,10 @@ def test_what_is_dealt_out_comes_back_whatever_dies() -> None:
     assert dispatch.return_lost("z") == "a2", "two died there"
     assert dispatch.assign("y2") == ["a3"] and dispatch.assign("x2") == ["c1"] and dispatch.assign("z2") is None
     for worker, cases in (("y", ["b1"]), ("y2", ["a3"]), ("x2", ["c1"])):
-        assert not dispatch.done
+        assert not dispatch.is_done
         dispatch.remove_judged(worker, cases)
         dispatch.finish(worker)
-    assert dispatch.done and dispatch.return_lost("nobody") is None
+    assert dispatch.is_done and dispatch.return_lost("nobody") is None
 
 
 def test_what_may_take_longest_is_begun_first() -> None:

@@ -36,7 +36,7 @@ from opbench.results.experiment import (
 from opbench.results.files import RunWriter, content, read_lines, read_run, run_file
 from opbench.running import experiment as room
 from opbench.running.experiment import AssembledKnockOuts, KnockOutTimer, run_experiments
-from opbench.running.protocol import CaseStarted, Open, TimeCubins
+from opbench.running.protocol import CaseStarted, OpenBackend, TimeCubins
 from opbench.running.worker import Worker, WorkerHung
 from opbench.timing.clock import Launch, Sample
 from opbench.timing.sampling import TimingOptions, measure
@@ -71,7 +71,7 @@ class FakeWorker(Worker):
     """A worker on a GPU where some knock-outs hang, fault or fault only while timed."""
 
     def __init__(self, hang: str = "", fault: str = "", late: str = "") -> None:
-        super().__init__(Open("cuda"), Path("unused.log"))
+        super().__init__(OpenBackend("cuda"), Path("unused.log"))
         self.hang, self.fault, self.late = hang, fault, late
         self.limits: list[float] = []
         self.stops = 0
@@ -105,7 +105,7 @@ class FakeWorker(Worker):
         ticks = iter(range(10**9))
         launches: Mapping[str, Callable[[], None]] = {name: lambda: None for name in request.cubins}
         return KnockOutTimes(
-            measure(clock, launches, request.timing, on_start=on_start, now=lambda: next(ticks) * 1e-3)
+            measure(clock, launches, request.timing, on_start=on_start, now_s=lambda: next(ticks) * 1e-3)
         )
 
 
@@ -113,7 +113,7 @@ def assembled(monkeypatch: pytest.MonkeyPatch, *names: str) -> AssembledKnockOut
     """A case with these knock-outs, whose cubins are only names."""
     costs = {name: ClassCost(name, 3, {"12": 2, "tile.cuh:7": 1}) for name in names}
     cubins = {name: Path(f"{name}.cubin") for name in (ORIGINAL, *names)}
-    monkeypatch.setattr(room, "_assembled", lambda found, pair: Path("+".join(pair)))
+    monkeypatch.setattr(room, "_assemble_without", lambda found, pair: Path("+".join(pair)))
     knockout = KnockOut(".version 8.0\n.target sm_80\n.address_size 64\n", [])
     return AssembledKnockOuts(case_named("relu/scalar(n=2000)"), knockout, "sm_90", costs, cubins, "ptxas 13.0", True)
 
@@ -223,7 +223,7 @@ def test_a_missing_assembler_leaves_the_counts(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_other_cases_are_timed_after_one_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(room, "resolve", lambda name: "cuda")
+    monkeypatch.setattr(room, "resolve_name", lambda name: "cuda")
     monkeypatch.setattr(room, "conflict_lines", lambda *args: None)
     monkeypatch.setattr(room, "Worker", lambda *args: FakeWorker())
 

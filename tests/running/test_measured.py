@@ -16,9 +16,9 @@ from opbench.results.files import FILE, read_run
 from opbench.results.result import RELAUNCH, Launched, Verdict, exit_code
 from opbench.results.rows import rows
 from opbench.running.protocol import (
-    Build,
-    Check,
-    Measure,
+    BuildModules,
+    CheckCase,
+    MeasureCases,
     ModuleBuilt,
     Probe,
     unpack,
@@ -41,11 +41,11 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
     ask, codes, asked = fake.ask, {"scalar": "one", "vec4": "two", "grid_stride": "", "vec4_unrolled": "four"}, []
 
     def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
-        if isinstance(request, Build):
+        if isinstance(request, BuildModules):
             for index, packed in enumerate(request.cases):
                 listen(ModuleBuilt([index], machine_code_sha256=codes.get(packed.variant, "")))
         found = ask(self, request, limit_s, listen)
-        if isinstance(request, Check):
+        if isinstance(request, CheckCase):
             case = unpack(CATALOG, request.case)
             asked.append(case.variant.name)
             launches = tuple(map(Launched.of, case.launches(132)))
@@ -146,7 +146,7 @@ def test_a_case_that_dies_while_measured_is_failed_and_the_rest_measured_again(f
     assert status == {"scalar": "right", "vec4": "failed", "grid_stride": "failed", "vec4_unrolled": "right"}
     assert results["vec4"].reason == "while measured: an illegal address"
     assert results["vec4"].measurement is None
-    assert FakeWorker.asked.count(Measure) == 3
+    assert FakeWorker.asked.count(MeasureCases) == 3
 
 
 def test_who_is_wrong_after_timing_has_no_time(fake: Any, tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
     fake.wrong_after = frozenset({"vec4"})
     stops: list[int] = []
-    fake.stop = lambda self: stops.append(FakeWorker.asked.count(Measure))
+    fake.stop = lambda self: stops.append(FakeWorker.asked.count(MeasureCases))
     results = run_fake(tmp_path, processes=3)
-    assert stops[:2] == [1, 2] and FakeWorker.asked.count(Measure) == 3, "a new process before each further round"
+    assert stops[:2] == [1, 2] and FakeWorker.asked.count(MeasureCases) == 3, "a new process before each further round"
     found = results["scalar"].measurement
     assert found and set(found.processes) == {0, 1, 2} and len(found.processes) == len(found.samples_s)
     assert results["vec4"].status == "wrong", "checked after the last"
@@ -202,7 +202,7 @@ def test_a_run_is_completed_with_as_many_samples_as_it_was_begun_with(fake: Any,
 def test_nothing_right_asks_for_no_measurement(fake: Any, tmp_path: Path) -> None:
     fake.wrong = frozenset({"scalar", "vec4", "grid_stride", "vec4_unrolled"})
     assert {r.status for r in run_fake(tmp_path).values()} == {"wrong", "unsupported"}
-    assert Measure not in FakeWorker.asked
+    assert MeasureCases not in FakeWorker.asked
 
 
 def test_a_run_is_not_completed_on_another_gpu(fake: Any, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_compiler_that_dies_does_not_stop_the_run(fake: Any, tmp_path: Path, m
     answer = fake.ask
 
     def ask(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
-        if isinstance(request, Build):
+        if isinstance(request, BuildModules):
             raise WorkerLost("the process running it died (signal SIGKILL)")
         return answer(self, request, limit_s, listen)
 

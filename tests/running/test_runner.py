@@ -17,8 +17,8 @@ from opbench.kernels.launch import BuildRequest
 from opbench.results.files import Run
 from opbench.results.result import Result, exit_code
 from opbench.running.protocol import (
-    Check,
-    Open,
+    CheckCase,
+    OpenBackend,
     iterate_problems,
     pack,
     unpack,
@@ -95,7 +95,7 @@ def test_exit_codes_follow_the_worst_case() -> None:
 
 
 def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
-    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    worker = Worker(OpenBackend("cpu"), tmp_path / "worker.log")
     try:
         worker.start()
         with worker.log.open("r+b") as log:
@@ -104,28 +104,28 @@ def test_a_log_of_gigabytes_is_quoted_by_its_end(tmp_path: Path) -> None:
         assert worker._process
         worker._process.kill()
         with refuses("worker-died", value="signal SIGKILL", error=WorkerLost) as raised:
-            worker.ask(Check(pack(case_named("relu/scalar(n=7)"))), 10)
+            worker.ask(CheckCase(pack(case_named("relu/scalar(n=7)"))), 10)
         assert str(raised.value).endswith(": the last words"), "what the worker printed last"
     finally:
         worker.stop()
 
 
 def test_a_worker_is_replaced_after_it_was_lost(tmp_path: Path) -> None:
-    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    worker = Worker(OpenBackend("cpu"), tmp_path / "worker.log")
     catalog = CATALOG
     right = pack(case_named("relu/scalar(n=7)"))
     hanging = Case(
         catalog.variant_file(CHEATS / "counts_without_end.cu"), {}, catalog.operator("relu").from_axes({"n": 7})
     )
     try:
-        assert worker.ask(Check(right), 60).verdict.right
+        assert worker.ask(CheckCase(right), 60).verdict.right
         with refuses("worker-hung", value=1.0, error=WorkerLost):
-            worker.ask(Check(pack(hanging)), 1.0)
+            worker.ask(CheckCase(pack(hanging)), 1.0)
         assert worker._process is None
-        assert worker.ask(Check(right), 60).verdict.right
+        assert worker.ask(CheckCase(right), 60).verdict.right
     finally:
         worker.stop()
-    nowhere = Worker(Open("nothing"), tmp_path / "worker.log")
+    nowhere = Worker(OpenBackend("nothing"), tmp_path / "worker.log")
     with refuses("unknown-name", error=OpbenchError):
         nowhere.start()
     nowhere.stop()
@@ -136,19 +136,19 @@ def test_an_error_of_a_worker_keeps_its_location(tmp_path: Path) -> None:
     path.write_text(RELU.replace('["256"]', '["2048"]'))
     case = Case(CATALOG.variant_file(path), {}, CATALOG.operator("relu").from_axes({"n": 7}))
     line = next(n for n, text in enumerate(RELU.splitlines(), 1) if "__global__" in text)
-    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    worker = Worker(OpenBackend("cpu"), tmp_path / "worker.log")
     try:
         with pytest.raises(LaunchError) as caught:
-            worker.ask(Check(pack(case)), 60)
+            worker.ask(CheckCase(pack(case)), 60)
     finally:
         worker.stop()
     assert caught.value.location == Location(path, line)
 
 
 def test_a_worker_that_another_thread_ends_is_not_started_again(tmp_path: Path) -> None:
-    worker = Worker(Open("cpu"), tmp_path / "worker.log")
+    worker = Worker(OpenBackend("cpu"), tmp_path / "worker.log")
     variant = CATALOG.variant_file(CHEATS / "counts_without_end.cu")
-    hanging = Check(pack(Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))))
+    hanging = CheckCase(pack(Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))))
     worker.start()
     process = worker._process
     assert process

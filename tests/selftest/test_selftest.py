@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from opbench import selftest
 from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, LaunchError
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.records import stored_file, unpacked
 from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
 from opbench.results.result import Result
@@ -308,7 +308,7 @@ def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> Non
 
 
 def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
-    committed = shipped("reports") / "h100" / "selftest-clock"
+    committed = shipped_folder("reports") / "h100" / "selftest-clock"
     (tmp_path / FILE).write_bytes(unpacked(stored_file(committed / FILE)))
     before = (tmp_path / FILE).read_text()
     done = CliRunner().invoke(report_command, [str(tmp_path)])

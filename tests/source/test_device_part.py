@@ -69,7 +69,7 @@ def test_types_macros_and_namespaces_are_followed(tmp_path: Path) -> None:
 
 
 def test_kernels_have_their_names_parameters_and_lines() -> None:
-    found = {kernel.qualified: kernel for kernel in kernels_of(TEXT)}
+    found = {kernel.qualified_name: kernel for kernel in kernels_of(TEXT)}
     assert set(found) == {"add", "a::b::plain"}, "what a macro writes is not seen"
     assert found["add"].is_template and found["add"].line == 13
     assert [" ".join(t.text for t in p) for p in found["add"].parameters()] == [

@@ -38,7 +38,7 @@ class CountingClock(QuietClock):
 @pytest.mark.parametrize("watts", [180.0, 640.0])
 def test_joules_are_power_times_the_time_of_a_call(watts: float, every_s: float) -> None:
     clock = CountingClock(watts, every_s)
-    joules = EnergyMeter(clock, now=lambda: clock.now_s).joules(clock.launch)
+    joules = EnergyMeter(clock, now_s=lambda: clock.now_s).joules(clock.launch)
     assert joules == pytest.approx(watts * 37e-6, rel=0.03)
     assert 0.35 < clock.launches * 37e-6 < 0.8, "long enough for the counter, and no longer"
 
@@ -46,6 +46,6 @@ def test_joules_are_power_times_the_time_of_a_call(watts: float, every_s: float)
 def test_a_counter_that_is_missing_or_stands_still_is_told() -> None:
     missing, still = CountingClock(1, counts=False), CountingClock(1, every_s=0.0)
     with pytest.raises(EnvironmentFault, match="counts no energy"):
-        EnergyMeter(missing, now=lambda: missing.now_s).joules(missing.launch)
+        EnergyMeter(missing, now_s=lambda: missing.now_s).joules(missing.launch)
     with refuses("too-few-readings", value=0, error=EnvironmentFault):
-        EnergyMeter(still, now=lambda: still.now_s).joules(still.launch)
+        EnergyMeter(still, now_s=lambda: still.now_s).joules(still.launch)

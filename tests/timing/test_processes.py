@@ -10,7 +10,7 @@ import pytest
 
 from opbench.records import from_json, to_json
 from opbench.timing import stats
-from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.measurement import Measurement, TimingWarning
 from opbench.timing.processes import STUDENT_T, merge_processes, process_interval
 from support.builders.runs import measurement
 from support.checks.errors import refuses
@@ -45,7 +45,7 @@ def test_what_differs_between_processes_is_in_the_interval() -> None:
     apart = merge_processes([part(1e-3 * (1 + 0.02 * seed), seed) for seed in range(3)])
     assert apart.low_s < 1e-3 and apart.high_s > 1.04e-3, "each process's median is inside"
     assert alike.high_s - alike.low_s < 0.01 * alike.median_s and alike.warnings == ()
-    assert Warn.NOISY in apart.warnings
+    assert TimingWarning.NOISY in apart.warnings
 
 
 def test_equal_medians_do_not_deny_the_noise_within() -> None:

@@ -34,7 +34,7 @@ def test_the_hopeless_cost_one_sample_and_the_close_are_told_apart_by_more() -> 
 
 def test_rounds_are_interleaved_in_an_order_of_chance() -> None:
     asked: list[str] = []
-    race(sampler(dict.fromkeys("abc", 1.0), 0.0, asked=asked), list("abc"), RaceOptions(rounds=6))
+    race(sampler(dict.fromkeys("abc", 1.0), 0.0, asked=asked), list("abc"), RaceOptions(max_rounds=6))
     rounds = [asked[i : i + 3] for i in range(0, len(asked), 3)]
     assert all(sorted(one) == list("abc") for one in rounds) and len({tuple(one) for one in rounds}) > 1
 
@@ -57,7 +57,7 @@ def test_a_drift_hits_all_alike() -> None:
         level *= 1.01
         return level * {"fast": 1.0, "slow": 1.3}[name]
 
-    found = race(sample, ["slow", "fast"], RaceOptions(rounds=20))
+    found = race(sample, ["slow", "fast"], RaceOptions(max_rounds=20))
     assert found["fast"].stop == "first" and found["slow"].stop == "slower"
 
 

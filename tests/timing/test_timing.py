@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from opbench.records import from_json, to_json
 from opbench.timing.clock import DeviceState, Sample
-from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.measurement import Measurement, TimingWarning
 from opbench.timing.sampling import TimingOptions, measure
-from opbench.timing.stopping import WAITED_S
+from opbench.timing.stopping import MAX_TOTAL_WAIT_S
 
 FLOOR, OFFSET = 2e-6, 1.5e-6
 
@@ -76,7 +76,7 @@ def noise(middle: float, spread: float, seed: int = 0) -> Iterator[float]:
 def run(times: Iterator[float], options: TimingOptions | None = None, clock: FakeClock | None = None) -> Measurement:
     """Measure one contender."""
     clock = clock or FakeClock()
-    return measure(clock, {"x": clock.contender("x", times)}, options, now=clock.now)["x"]
+    return measure(clock, {"x": clock.contender("x", times)}, options, now_s=clock.now)["x"]
 
 
 QUICK = TimingOptions(warmup_runs=2, warmup_s=0.0)
@@ -108,13 +108,13 @@ def test_two_modes_are_noisy_and_run_to_the_limit() -> None:
     generator = random.Random(1)
     found = run((generator.choice((1e-3, 1.3e-3)) for _ in repeat(0)), TimingOptions(max_samples=50))
     assert (found.stop_reason, len(found.samples_s)) == ("max_samples", 50)
-    assert Warn.NOISY in found.warnings
+    assert TimingWarning.NOISY in found.warnings
 
 
 def test_budget_stops_a_slow_case_with_three_samples() -> None:
     found = run(noise(2.0, 1e-4))
     assert (found.stop_reason, len(found.samples_s)) == ("budget", 3)
-    assert Warn.FEW_SAMPLES in found.warnings and found.coverage == pytest.approx(0.75)
+    assert TimingWarning.FEW_SAMPLES in found.warnings and found.coverage == pytest.approx(0.75)
     assert found.warmup_runs == 3, "two that pass the budget, and the one that tries to hold"
 
 
@@ -125,7 +125,7 @@ def test_each_has_its_own_budget() -> None:
         "fast": clock.contender("fast", noise(1e-4, 1e-5)),
     }
     options = TimingOptions(warmup_runs=2, warmup_s=0, target=0)
-    found = measure(clock, launches, options, now=clock.now)
+    found = measure(clock, launches, options, now_s=clock.now)
     assert found["slow"].stop_reason == "budget" and len(found["slow"].samples_s) == 3
     assert found["fast"].stop_reason == "max_samples" and len(found["fast"].samples_s) == 200
 
@@ -143,18 +143,18 @@ def test_a_chosen_number_of_samples_is_taken_although_fewer_reach_the_target() -
 
 def test_drift_is_named() -> None:
     found = run((1e-3 * (1 + i / 2000) for i in range(1000)), TimingOptions(target=1e-9, max_samples=100))
-    assert Warn.CLOCK_DRIFT in found.warnings
+    assert TimingWarning.CLOCK_DRIFT in found.warnings
 
 
 def test_a_step_is_named() -> None:
     times = iter([*[1e-3] * (WARMUP + 20), *[1.05e-3] * 20])
     found = run(times, TimingOptions(warmup_runs=2, warmup_s=0, target=-1.0, max_samples=40))
-    assert Warn.CLOCK_DRIFT in found.warnings
+    assert TimingWarning.CLOCK_DRIFT in found.warnings
 
 
 def test_noise_alone_is_no_drift() -> None:
     options = TimingOptions(target=0.0, max_samples=60)
-    named = sum(Warn.CLOCK_DRIFT in run(noise(1e-3, 3e-5, seed), options).warnings for seed in range(200))
+    named = sum(TimingWarning.CLOCK_DRIFT in run(noise(1e-3, 3e-5, seed), options).warnings for seed in range(200))
     assert named <= 2
 
 
@@ -162,26 +162,29 @@ def test_clock_change_and_throttling_come_from_the_device() -> None:
     before = DeviceState(sm_clock_hz=1.98e9, throttle=("gpu_idle",))
     after = DeviceState(sm_clock_hz=1.5e9, power_w=700.0, throttle=("sw_power_cap",))
     found = run(noise(1e-3, 1e-7), QUICK, FakeClock(iter([before, after])))
-    assert found.warnings == (Warn.CLOCK_DRIFT, Warn.THROTTLED)
+    assert found.warnings == (TimingWarning.CLOCK_DRIFT, TimingWarning.THROTTLED)
     assert found.before.sm_clock_hz == 1.98e9 and found.after.power_w == 700.0
     idle = run(noise(1e-3, 1e-7), QUICK, FakeClock(iter([before, before])))
     assert idle.warnings == ()
 
 
 def test_too_short_to_time() -> None:
-    assert run(noise(4.9 * FLOOR, 1e-10)).warnings == (Warn.TOO_SHORT,)
+    assert run(noise(4.9 * FLOOR, 1e-10)).warnings == (TimingWarning.TOO_SHORT,)
     assert run(noise(5.1 * FLOOR, 1e-10)).warnings == ()
 
 
 def test_every_warning_has_advice() -> None:
-    assert all((len(warning.advice) > 20 and ";" in warning.advice) or warning is Warn.NOT_HELD for warning in Warn)
+    assert all(
+        (len(warning.advice) > 20 and ";" in warning.advice) or warning is TimingWarning.NOT_HELD
+        for warning in TimingWarning
+    )
 
 
 def test_all_samples_are_kept_and_streamed_in_order() -> None:
     clock = FakeClock()
     streamed: list[tuple[str, float]] = []
     launches = {name: clock.contender(name, noise(1e-3, 1e-4, seed)) for seed, name in enumerate("abc")}
-    found = measure(clock, launches, on_sample=lambda key, s: streamed.append((key, s)), now=clock.now)
+    found = measure(clock, launches, on_sample=lambda key, s: streamed.append((key, s)), now_s=clock.now)
     for name in "abc":
         assert tuple(s for key, s in streamed if key == name) == found[name].samples_s
     assert list(found) == ["a", "b", "c"]
@@ -197,14 +200,14 @@ def test_whoever_hangs_was_announced() -> None:
 
     launches = {"good": clock.contender("good", noise(1e-3, 1e-4)), "bad": dies}
     with pytest.raises(KeyboardInterrupt):
-        measure(clock, launches, QUICK, on_start=started.append, now=clock.now)
+        measure(clock, launches, QUICK, on_start=started.append, now_s=clock.now)
     assert started[:2] == ["good", "bad"] and started[-1] == "bad"
 
 
 def test_rounds_are_interleaved_in_random_order() -> None:
     clock = FakeClock()
     launches = {name: clock.contender(name, noise(1e-3, 1e-6, seed)) for seed, name in enumerate("abcd")}
-    measure(clock, launches, TimingOptions(warmup_runs=2, warmup_s=0, target=0, max_samples=60), now=clock.now)
+    measure(clock, launches, TimingOptions(warmup_runs=2, warmup_s=0, target=0, max_samples=60), now_s=clock.now)
     rounds = [tuple(clock.order[i : i + 4]) for i in range(4 * WARMUP, len(clock.order), 4)]
     assert len(rounds) == 60 and all(sorted(r) == list("abcd") for r in rounds)
     assert len(set(rounds)) > 15, "24 orders are possible"
@@ -221,7 +224,7 @@ def test_a_common_drift_hits_all_alike() -> None:
 
     launches = {name: clock.contender(name, slower(base)) for name, base in (("a", 1e-3), ("b", 1.01e-3))}
     options = TimingOptions(target=0, max_samples=40)
-    found = measure(clock, launches, options, now=clock.now)
+    found = measure(clock, launches, options, now_s=clock.now)
     assert found["b"].median_s / found["a"].median_s == pytest.approx(1.01, rel=0.01)
 
 
@@ -229,7 +232,7 @@ def test_seed_decides_the_order() -> None:
     def order(seed: int) -> list[str]:
         clock = FakeClock()
         launches = {name: clock.contender(name, noise(1e-3, 1e-4, i)) for i, name in enumerate("abc")}
-        measure(clock, launches, TimingOptions(seed=seed), now=clock.now)
+        measure(clock, launches, TimingOptions(seed=seed), now_s=clock.now)
         return clock.order
 
     assert order(1) == order(1) != order(2)
@@ -248,15 +251,15 @@ def test_a_callable_that_waits_is_found_out_before_its_first_sample() -> None:
         "waits": clock.contender("waits", noise(1e-3, 1e-7), waits=True),
         "plain": clock.contender("plain", noise(1e-3, 1e-7)),
     }
-    found = measure(clock, launches, QUICK, now=clock.now)
-    assert found["waits"].timer == "fake, stream not held" and found["waits"].warnings == (Warn.NOT_HELD,)
+    found = measure(clock, launches, QUICK, now_s=clock.now)
+    assert found["waits"].timer == "fake, stream not held" and found["waits"].warnings == (TimingWarning.NOT_HELD,)
     assert found["plain"].timer == "fake, stream held" and found["plain"].warnings == ()
     assert sum(clock.stream_held[i] for i, name in enumerate(clock.order) if name == "waits") == 1
 
 
 def test_a_callable_known_to_wait_is_never_held() -> None:
     clock = FakeClock()
-    measure(clock, {"w": clock.contender("w", noise(1e-3, 1e-7), waits=True)}, QUICK, unheld={"w"}, now=clock.now)
+    measure(clock, {"w": clock.contender("w", noise(1e-3, 1e-7), waits=True)}, QUICK, unheld={"w"}, now_s=clock.now)
     assert not any(clock.stream_held)
 
 
@@ -277,42 +280,44 @@ def timed_at(hertz: Iterator[float | None], cycles: float = 1e6) -> tuple[FakeCl
 
 def test_each_sample_has_its_clock_and_the_kernel_its_own_time() -> None:
     clock, launch, waits = timed_at(repeat(2e9))
-    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    found = measure(clock, {"x": launch}, QUICK, now_s=clock.now, sleep=waits.append)["x"]
     assert found.clocks_hz == (2e9,) * 10 and found.throttled == () and waits == []
     assert found.offset_s == OFFSET and found.kernel_s == pytest.approx(5e-4 - OFFSET)
     assert run(noise(1e-3, 1e-7)).clocks_hz == ()
     assert run(repeat(OFFSET / 2)).kernel_s == 0.0, "no kernel takes less than no time"
     clock.timing_offset_s = lambda: None  # type: ignore[method-assign]
-    assert measure(clock, {"x": launch}, QUICK, now=clock.now)["x"].kernel_s is None
+    assert measure(clock, {"x": launch}, QUICK, now_s=clock.now)["x"].kernel_s is None
 
 
 def test_throttled_samples_are_set_aside_and_waited_for() -> None:
     slow_from, slow_to = WARMUP + 4, WARMUP + 9
     clock, launch, waits = timed_at(1.4e9 if slow_from <= i < slow_to else 2e9 for i in itertools.count())
-    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    found = measure(clock, {"x": launch}, QUICK, now_s=clock.now, sleep=waits.append)["x"]
     assert found.throttled == ((4, 1e6 / 1.4e9, 1.4e9),) * 5, "kept, with where it happened"
-    assert found.median_s == 5e-4 and len(found.samples_s) == 10 and found.warnings == (Warn.THROTTLED,)
+    assert found.median_s == 5e-4 and len(found.samples_s) == 10 and found.warnings == (TimingWarning.THROTTLED,)
     assert waits == sorted(waits) and waits[0] == waits[1] == 0.05 and waits[2] > 0.05
 
 
 def test_a_clock_three_quarters_high_is_not_throttled() -> None:
     clock, launch, waits = timed_at(1.51e9 if i > WARMUP + 3 else 2e9 for i in itertools.count())
-    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    found = measure(clock, {"x": launch}, QUICK, now_s=clock.now, sleep=waits.append)["x"]
     assert (found.throttled, waits) == ((), [])
 
 
 def test_a_gpu_that_never_recovers_is_measured_all_the_same() -> None:
     clock, launch, waits = timed_at(1e9 if i > WARMUP + 3 else 2e9 for i in itertools.count())
     found = measure(
-        clock, {"x": launch}, replace(QUICK, max_samples=30, target=-1.0), now=clock.now, sleep=waits.append
+        clock, {"x": launch}, replace(QUICK, max_samples=30, target=-1.0), now_s=clock.now, sleep=waits.append
     )["x"]
-    assert sum(waits) == pytest.approx(WAITED_S) and max(waits) <= 0.5
-    assert len(found.throttled) == len(waits) and len(found.samples_s) == 30 and Warn.THROTTLED in found.warnings
+    assert sum(waits) == pytest.approx(MAX_TOTAL_WAIT_S) and max(waits) <= 0.5
+    assert (
+        len(found.throttled) == len(waits) and len(found.samples_s) == 30 and TimingWarning.THROTTLED in found.warnings
+    )
 
 
 def test_one_odd_reading_of_the_clock_throttles_nothing() -> None:
     clock, launch, waits = timed_at(9e9 if i == 3 else None if i % 5 == 4 else 2e9 for i in itertools.count())
-    found = measure(clock, {"x": launch}, QUICK, now=clock.now, sleep=waits.append)["x"]
+    found = measure(clock, {"x": launch}, QUICK, now_s=clock.now, sleep=waits.append)["x"]
     assert waits == [] and set(found.clocks_hz) == {2e9, None}
 
 
@@ -327,7 +332,7 @@ def test_warm_up_lasts_until_the_clock_has_settled() -> None:
     rising = (min(2e9, 1e9 + 5e7 * i) for i in itertools.count())
     clock = FakeClock()
     launch = clock.contender("x", repeat(1e-3), clocks=rising)
-    found = measure(clock, {"x": launch}, QUICK, now=clock.now)["x"]
+    found = measure(clock, {"x": launch}, QUICK, now_s=clock.now)["x"]
     assert found.settled and found.warmup_runs > 20 and set(found.clocks_hz) == {2e9}
 
 
@@ -345,7 +350,7 @@ def test_short_kernels_whose_spans_never_agree_settle_too() -> None:
 def test_samples_that_no_longer_help_end_the_measurement() -> None:
     modes = (1e-3 if i // 7 % 2 else 1.3e-3 for i in itertools.count())
     found = run(modes, TimingOptions(max_samples=2000, budget_s=60))
-    assert found.stop_reason == "stable" and len(found.samples_s) < 150 and Warn.NOISY in found.warnings
+    assert found.stop_reason == "stable" and len(found.samples_s) < 150 and TimingWarning.NOISY in found.warnings
 
 
 def test_noise_that_is_averaged_out_is_not_called_stable_early() -> None:
@@ -356,14 +361,14 @@ def test_noise_that_is_averaged_out_is_not_called_stable_early() -> None:
 
 @given(
     samples=st.lists(st.floats(1e-7, 10), min_size=1, max_size=20).map(tuple),
-    warnings=st.lists(st.sampled_from(list(Warn)), unique=True).map(tuple),
+    warnings=st.lists(st.sampled_from(list(TimingWarning)), unique=True).map(tuple),
     throttle=st.sampled_from([None, (), ("sw_power_cap",)]),
     clocks=st.sampled_from([(), (None, 2e9)]),
     throttled=st.sampled_from([(), ((3, 1e-3, 1e9), (3, 2e-3, 1e9))]),
 )
 def test_json_round_trip(
     samples: tuple[float, ...],
-    warnings: tuple[Warn, ...],
+    warnings: tuple[TimingWarning, ...],
     throttle: tuple[str, ...] | None,
     clocks: tuple[float | None, ...],
     throttled: tuple[tuple[int, float, float], ...],
@@ -400,7 +405,7 @@ def test_a_case_under_load_runs_without_a_break_before_it_is_sampled_and_nothing
         clock, waits = Falling(), list[float]()
         launched.clear()
         options = replace(QUICK, load_s=load_s, mode=mode)
-        found = measure(clock, {"x": lambda: launched.append("x")}, options, now=clock.now, sleep=waits.append)["x"]
+        found = measure(clock, {"x": lambda: launched.append("x")}, options, now_s=clock.now, sleep=waits.append)["x"]
         assert waits == []
         return found
 

@@ -55,7 +55,7 @@ class SimulatedGpu(QuietClock):
     def measure(self, options: TimingOptions, **cases: float) -> dict[str, Measurement]:
         """Measure cases of these true times beside each other."""
         launches = {name: self.case(true_s) for name, true_s in cases.items()}
-        return measure(self, launches, options, now=lambda: self.now_s, sleep=self.rest)
+        return measure(self, launches, options, now_s=lambda: self.now_s, sleep=self.rest)
 
 
 FIXED = TimingOptions(warmup_s=0, target=0, max_samples=40)

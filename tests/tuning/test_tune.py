@@ -18,7 +18,7 @@ from opbench.errors import EnvironmentFault
 from opbench.report.tuning import lines, verdict
 from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
-from opbench.running.protocol import Measure
+from opbench.running.protocol import MeasureCases
 from opbench.tuning.search import Search
 from support.checks.errors import refuses, refuses_setting
 from support.common import ROOT
@@ -184,7 +184,7 @@ def test_one_killed_in_its_finals_completes_these_and_tries_nothing_else(
     ask = TuningWorker.ask
 
     def noted(worker: TuningWorker, request: object, limit_s: float, listen: object = None) -> object:
-        if isinstance(request, Measure):
+        if isinstance(request, MeasureCases):
             measured.extend(str(case.config) for case in request.cases)
         return ask(worker, request, limit_s, listen)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opbench import paths
 from opbench.backend.base import KernelResources
-from opbench.errors import CompileError, EnvironmentFault, Location, unknown
+from opbench.errors import CompileError, EnvironmentFault, Location, unknown_name
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel, whole_unit
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
@@ -84,7 +84,10 @@ class Nvrtc:
         if code:
             raise EnvironmentFault(
                 f"NVRTC at {self.path.name} fails: {self._library.nvrtcGetErrorString(code).decode()}; see which "
-                "NVRTC is used with: opbench doctor"
+                "NVRTC is used with: opbench doctor",
+                kind="nvrtc-fails",
+                subject=self.path,
+                value=code,
             )
 
     def architectures(self) -> list[int]:
@@ -283,7 +286,10 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     except OSError as error:
         raise CompileError(
             f"{request.source}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l "
-            f"{request.source}"
+            f"{request.source}",
+            kind="unreadable",
+            subject=request.source,
+            value=error.errno,
         ) from error
     if device_part.has_host_part(sources):
         return _compile_unit(request, arch, sources, reduced_unit(request, sources, _include_folders(arch)))
@@ -341,7 +347,7 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
         if compiled.names.get(kernel, kernel) not in cubin_kernels:
             hint = 'is it extern "C" __global__?'
             location = root_location(sources[0].path, sources[0].text, kernel)
-            raise CompileError(unknown("kernel", kernel, cubin_kernels, hint), location)
+            raise CompileError(unknown_name("kernel", kernel, cubin_kernels, hint), location)
     return compiled
 
 
@@ -391,7 +397,7 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
             shared = _SHARED.search(line)
             registers = int(used[1])
             static = int(shared[1]) if shared else 0
-            resources[kernel] = KernelResources(registers, static, local, max_threads(registers))
+            resources[kernel] = KernelResources(registers, static, local, max_threads_per_block(registers))
             spills[kernel] = spilled
             kernel = ""
         elif _ADVISORY.search(line):
@@ -399,7 +405,7 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
     return resources, spills, tuple(warnings)
 
 
-def max_threads(registers: int) -> int:
+def max_threads_per_block(registers: int) -> int:
     """Return the largest block size for a number of registers per thread.
 
     A register file has 64 K registers, allocated in units of 256 per warp.

@@ -163,7 +163,7 @@ def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, Kernel
             kernel.registers,
             kernel.shared_bytes,
             kernel.local_bytes,
-            min(kernel.bound_threads or 1024, nvrtc.max_threads(kernel.registers)),
+            min(kernel.bound_threads or 1024, nvrtc.max_threads_per_block(kernel.registers)),
         )
         for name, kernel in cubin.kernels.items()
     }
@@ -204,7 +204,13 @@ def launch_resources(
             continue
         static = kernels[launch.kernel]
         launched = LaunchResources(
-            **asdict(static), grid=launch.grid, block=launch.block, dynamic_shared_bytes=launch.shared_bytes
+            static.registers,
+            static.shared_bytes,
+            static.local_bytes,
+            static.max_threads_per_block,
+            grid=launch.grid,
+            block=launch.block,
+            dynamic_shared_bytes=launch.shared_bytes,
         )
         if limits is not None:
             shared_bytes = static.shared_bytes + launch.shared_bytes

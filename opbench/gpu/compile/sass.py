@@ -254,13 +254,18 @@ def _listing(cubin: bytes) -> str:
             completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFault(
-                f"nvdisasm cannot be run: {error}; see which nvdisasm is used with: opbench doctor"
+                f"nvdisasm cannot be run: {error}; see which nvdisasm is used with: opbench doctor",
+                kind="cannot-start",
+                subject="nvdisasm",
             ) from None
     if completed.returncode:
         raise EnvironmentFault(
             f"nvdisasm failed with exit code {completed.returncode}: "
             f"{completed.stderr.decode(errors='replace').strip()[:200]}; see which nvdisasm is used with: opbench "
-            "doctor"
+            "doctor",
+            kind="program-failed",
+            subject="nvdisasm",
+            value=completed.returncode,
         )
     paths.write_atomically(cached, completed.stdout)
     return completed.stdout.decode("utf-8", errors="replace")

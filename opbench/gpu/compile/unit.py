@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.errors import CompileError, unknown
+from opbench.errors import CompileError, unknown_name
 from opbench.gpu.compile import standard
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
@@ -42,14 +42,16 @@ def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequ
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
     headers = {
         **{name: device_part.substitute_header(name) for name in missing},
-        **standard.headers({*names, *part.implied, "cstdint"}),
+        **standard.headers({*names, *part.implied_headers, "cstdint"}),
     }
     led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
-    texts = {source.path: device_part.led_to(part.texts[source.path], source.path, led) for source in sources}
+    texts = {
+        source.path: device_part.redirect_includes(part.texts[source.path], source.path, led) for source in sources
+    }
     for source in sources[1:]:
         headers[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
     # nvcc also starts every file with the numbers and types of C.
-    first = "".join(f"#include <{name}>\n" for name in part.implied)
+    first = "".join(f"#include <{name}>\n" for name in part.implied_headers)
     text = f'#include "{standard.COMMON}"\n{first}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
     return Unit(text, headers, repr((text, sorted(headers.items()))), True)
 
@@ -70,11 +72,11 @@ def _kernels(source: Source) -> tuple[Declaration, ...]:
 
 def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> CompileError | None:
     """Return an error for a name that matches no kernel; None if the compiler's log has another error."""
-    known = sorted({kernel.qualified for source in sources for kernel in _kernels(source)})
+    known = sorted({kernel.qualified_name for source in sources for kernel in _kernels(source)})
     for kernel in request.kernels:
         plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
         last = plain.rpartition("::")[2]
         if f'"{last}"' in log and all(kernel.rpartition("::")[2] != last for kernel in known):
             location = root_location(sources[0].path, sources[0].text, kernel)
-            return CompileError(unknown("kernel", kernel, known), location)
+            return CompileError(unknown_name("kernel", kernel, known), location)
     return None

@@ -132,7 +132,7 @@ class CudaBackend:
         """Return a new poisoned buffer between guard bands; raise EnvironmentFault if memory is insufficient."""
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
-    def arena(self, nbytes: int) -> CudaBuffer:
+    def allocate_arena(self, nbytes: int) -> CudaBuffer:
         """Return one buffer for many tensors, with guard bands at both ends; raise EnvironmentFault for too little
         memory.
         """
@@ -176,7 +176,7 @@ class CudaBackend:
 
     # Several GPUs -------------------------------------------------------------------------------------------------
 
-    def new_identity(self) -> bytes:
+    def new_communicator_id(self) -> bytes:
         """Return a new NCCL identifier, which the first rank sends to the others."""
         return find_nccl().get_unique_id()
 

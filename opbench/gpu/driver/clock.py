@@ -185,7 +185,7 @@ class CudaClock:
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
         """Run launches one after the other, once; return the time between two events around each, in seconds.
 
-        Each time includes the cost of an event: see `between`.
+        Each time includes the cost of an event: see `gap_between_launches_s`.
         """
         while len(self._chain_events) <= len(launches):
             self._chain_events.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
@@ -204,7 +204,7 @@ class CudaClock:
         return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in event_pairs]
 
     @functools.cached_property
-    def between(self) -> float:
+    def gap_between_launches_s(self) -> float:
         """Return the seconds of overhead that `chain` adds to a kernel's own time, measured with kernels of known
         length.
         """

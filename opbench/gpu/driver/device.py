@@ -70,7 +70,9 @@ class Device:
             self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
         except DriverError as error:
             raise EnvironmentFault(
-                f"GPU {ordinal} cannot be used: {error}; see the state of the GPUs with: nvidia-smi"
+                f"GPU {ordinal} cannot be used: {error}; see the state of the GPUs with: nvidia-smi",
+                kind="no-gpu",
+                subject=ordinal,
             ) from error
         # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
         # has the limit, so the result does not matter.
@@ -86,7 +88,10 @@ class Device:
             raise EnvironmentFault(
                 f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC belongs to CUDA {compiler[0]}; "
                 "update the driver, or install the NVRTC for this driver with: pip install "
-                f"'opbench[cuda{supported[0]}]'"
+                f"'opbench[cuda{supported[0]}]'",
+                kind="driver-too-old",
+                value=supported,
+                allowed=compiler,
             )
 
     # Properties --------------------------------------------------------------------------------------------------

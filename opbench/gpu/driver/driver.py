@@ -152,7 +152,9 @@ class Driver:
                 if name in OPTIONAL_CALLS:
                     continue
                 raise EnvironmentFault(
-                    f"the NVIDIA driver has no {name}; update the driver to one for CUDA 12 or newer"
+                    f"the NVIDIA driver has no {name}; update the driver to one for CUDA 12 or newer",
+                    kind="driver-too-old",
+                    subject=name,
                 )
             function.argtypes = arguments
             function.restype = c_int

@@ -33,7 +33,11 @@ def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> Enco
     tensor.check(address, nbytes)
     function_name = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
     if not driver.has(function_name):
-        raise LaunchError(f"the NVIDIA driver has no {function_name}; update the driver to one for CUDA 12 or newer")
+        raise LaunchError(
+            f"the NVIDIA driver has no {function_name}; update the driver to one for CUDA 12 or newer",
+            kind="driver-too-old",
+            subject=function_name,
+        )
     storage = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
     encoded = (c_char * MAP_BYTES).from_buffer(storage, -ctypes.addressof(storage) % MAP_ALIGNMENT)
     rank, address_argument = len(tensor.dims), c_void_p(address + tensor.offset)

@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer, KernelResources
 from opbench.backend.symbols import plain_name
-from opbench.errors import LaunchError, unknown, with_location
+from opbench.errors import LaunchError, unknown_name, with_location
 from opbench.gpu.compile.cubin import BadCubin, CubinVariable, read_cubin
 from opbench.gpu.driver.driver import (
     FUNC_LOCAL_BYTES,
@@ -195,7 +195,11 @@ class CudaProgram:
         if len(element) == 8 and element[:4] != element[4:]:
             raise LaunchError(
                 f"fill = '{launch.zero}': the driver cannot fill 8-byte elements with {launch.value}; use zero, or "
-                "fill the buffer in a kernel"
+                "fill the buffer in a kernel",
+                kind="not-allowed",
+                subject=launch.zero,
+                value=launch.value,
+                allowed=0,
             )
         function_name, element_type = {
             1: ("cuMemsetD8Async", ctypes.c_ubyte),
@@ -212,7 +216,7 @@ class CudaProgram:
     ) -> BoundStep:
         """Return the driver call that launches a kernel; raise LaunchError for a launch that cannot run."""
         if launch.kernel not in self._functions:
-            raise LaunchError(unknown("kernel", launch.kernel, self._functions))
+            raise LaunchError(unknown_name("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
         values_by_name: dict[str, CValue] = {
@@ -279,15 +283,15 @@ class CudaProgram:
                         value=size,
                         allowed=limit,
                     )
-        if threads > resources.max_threads:
+        if threads > resources.max_threads_per_block:
             raise LaunchError(
                 f"{name}: a block of {threads} threads is too large; this kernel can run with at most "
-                f"{resources.max_threads}, because of its {resources.registers} registers per thread or its "
+                f"{resources.max_threads_per_block}, because of its {resources.registers} registers per thread or its "
                 "__launch_bounds__; use a smaller block or fewer registers",
                 kind="launch-limit",
                 subject="block",
                 value=threads,
-                allowed=resources.max_threads,
+                allowed=resources.max_threads_per_block,
             )
         limit = device.limits.shared_per_block
         if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
@@ -358,7 +362,7 @@ def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
 def _buffer_named(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     """Return a buffer by name; raise LaunchError for an unknown name."""
     if name not in buffers:
-        raise LaunchError(unknown("buffer", name, buffers))
+        raise LaunchError(unknown_name("buffer", name, buffers))
     return buffers[name]
 
 

@@ -15,7 +15,7 @@ from opbench.gpu.driver.driver import Driver
 from opbench.kernels.texture import Texture
 
 # enum values of cuda.h
-FORMATS = {"u8": 0x01, "i32": 0x0A, "f16": 0x10, "f32": 0x20}
+STRUCT_FORMATS = {"u8": 0x01, "i32": 0x0A, "f16": 0x10, "f32": 0x20}
 ADDRESSES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
 RESOURCE_ARRAY, RESOURCE_LINEAR = 0, 2
 MEMORY_DEVICE, MEMORY_ARRAY = 2, 3
@@ -102,18 +102,22 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
     """Return a texture or surface object of a buffer; raise LaunchError if the hardware does not support it."""
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
-        raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update the driver to one for CUDA 12 or newer")
+        raise LaunchError(
+            "the NVIDIA driver has no cuTexObjectCreate; update the driver to one for CUDA 12 or newer",
+            kind="driver-too-old",
+            subject="cuTexObjectCreate",
+        )
     texture_object, resource = TextureObject(), _Resource()
     texture_object.resources = objects = _DriverObjects(driver)
     if texture.memory == "linear":
         resource.kind = RESOURCE_LINEAR
         linear_bytes = texture.size[0] * texture.texel_bytes
-        resource.of.linear = _Linear(address, FORMATS[texture.type], texture.channels, linear_bytes)
+        resource.of.linear = _Linear(address, STRUCT_FORMATS[texture.type], texture.channels, linear_bytes)
     else:
         array = c_void_p()
         # A height of 0 is one dimension.
         height = texture.size[1] if len(texture.size) > 1 else 0
-        shape = _Array(texture.size[0], height, 0, FORMATS[texture.type], texture.channels, SURFACE_LDST)
+        shape = _Array(texture.size[0], height, 0, STRUCT_FORMATS[texture.type], texture.channels, SURFACE_LDST)
         driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)
         objects.created.append(("cuArrayDestroy", array))
         resource.kind, resource.of.array = RESOURCE_ARRAY, array

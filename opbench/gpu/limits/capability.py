@@ -20,6 +20,10 @@ def capability_of(gpu: str) -> tuple[int, int]:
     if capability is None:
         raise UsageError(
             f"no compute capability is known for GPU '{gpu}'; use one of {', '.join(PRODUCTS)}, or a compute "
-            "capability such as 8.6"
+            "capability such as 8.6",
+            kind="unknown-name",
+            subject="GPU",
+            value=gpu,
+            allowed=tuple(PRODUCTS),
         )
     return capability

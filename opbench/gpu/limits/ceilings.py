@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.gpu.limits.products import PRODUCTS, product
-from opbench.paths import shipped
+from opbench.paths import shipped_folder
 from opbench.records import from_json, read_json, to_json, with_new_keys
 
 BoundBy = Literal["memory", "compute"]
@@ -159,12 +159,12 @@ def committed_ceilings(name: str) -> Peaks:
 
     Raise UsageError if neither has the name.
     """
-    path = shipped("reports") / name / "ceilings" / "ceilings.json"
+    path = shipped_folder("reports") / name / "ceilings" / "ceilings.json"
     if re.fullmatch(r"[\w-]+", name) and path.is_file():
         return read_ceilings(path, f"measure it again: opbench ceiling --out reports/{name}/ceilings")
     sheet = datasheet(name)
     if sheet is None:
-        raise UsageError(unknown("GPU", name, known_gpus(), "only the peaks of these GPUs are known"))
+        raise UsageError(unknown_name("GPU", name, known_gpus(), "only the peaks of these GPUs are known"))
     return sheet
 
 
@@ -179,5 +179,5 @@ def read_ceilings(path: Path, remedy: str) -> Peaks:
 
 def known_gpus() -> list[str]:
     """Return the names that `committed_ceilings` accepts."""
-    measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
+    measured = {path.parent.parent.name for path in shipped_folder("reports").glob("*/ceilings/ceilings.json")}
     return sorted(measured | set(PRODUCTS))

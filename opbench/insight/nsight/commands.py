@@ -14,7 +14,7 @@ from typing import Literal
 
 from opbench import paths
 from opbench.insight.nsight.metrics import metric_names
-from opbench.nvtx import DOMAIN, safe_name
+from opbench.nvtx import NVTX_DOMAIN, safe_name
 
 Tool = Literal["ncu", "nsys"]
 FOLDER = "profile"
@@ -53,12 +53,12 @@ def report_path(target: Target, folder: Path, tool: Tool) -> Path:
 
 def ncu_filter(target: Target) -> str:
     """Return the filter for kernels within the case's push/pop range."""
-    return f"{DOMAIN}@{target.safe}/"
+    return f"{NVTX_DOMAIN}@{target.safe}/"
 
 
 def nsys_capture(target: Target) -> str:
     """Return the name of the case's range, at which recording starts."""
-    return f"{target.safe}@{DOMAIN}"
+    return f"{target.safe}@{NVTX_DOMAIN}"
 
 
 SAMPLING = ("SourceCounters", "WarpStateStats", "SpeedOfLight")

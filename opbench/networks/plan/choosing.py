@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench import paths, units
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import allowed_layouts, has_image_layouts, problem_in, with_layouts, works_on_images
 from opbench.graph.passes import PASSES, to_dtype
@@ -60,7 +60,7 @@ def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list
     """Apply the enabled passes; return the graph and the changes of each pass."""
     for name in options.without:
         if name not in (pass_names := (*PASSES, PREPARE_WEIGHTS)):
-            raise UsageError(unknown("pass", name, pass_names, where="--disable"))
+            raise UsageError(unknown_name("pass", name, pass_names, place="--disable"))
     rewrites = []
     for name, apply in PASSES.items():
         notes: list[str] = []
@@ -167,7 +167,7 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
         if measured_problems
         else f"and these results have no case of {node.operator}"
     )
-    suite = paths.shipped("suites") / f"{options.network}.toml"
+    suite = paths.shipped_folder("suites") / f"{options.network}.toml"
     run_command = f"opbench run {suite.stem} --out DIR (then --results DIR), or " if suite.exists() else ""
     tune_command = next_command("net run", options.network, variants=options.variants, tune=True)
     raise UsageError(
@@ -262,7 +262,7 @@ def gather_timed_cases(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     """Return the timed cases of some runs; of equal cases the last one; cases that no longer exist are skipped."""
     result_by_case: dict[str, tuple[Result, str]] = {}
     for folder in folders:
-        result_by_case |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
+        result_by_case |= {r.case: (r, f"run {paths.portable_path(str(folder))}") for r in read_run(folder).results}
     merged: dict[tuple[str, str], list[TimedCase]] = {}
     for result, source in result_by_case.values():
         for key, entries in timed_cases([result], source).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from opbench import units
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
 from opbench.networks.plan.texts import LIBRARY_TEXT, is_test_sequence, read_text, sequences
 from opbench.paths import MissingExtra
@@ -215,8 +215,8 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
         data = _read_file(Path(name))
     else:
         raise UsageError(
-            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or name a folder of pictures, "
-            "an .npz or a .txt",
+            f"--data: {unknown_name('data set', name, ('digits', 'digits+2', 'textures'))}; "
+            "or name a folder of pictures, an .npz or a .txt",
             kind="unknown-name",
             subject="data set",
             value=name,

@@ -253,7 +253,7 @@ class Context:
         if not isinstance(backend, ArenaBackend):
             self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in with_own_memory}
             return {**weights_and_state, **self._allocated}
-        self._allocated = {"activations": backend.arena(self.memory.peak_bytes)}
+        self._allocated = {"activations": backend.allocate_arena(self.memory.peak_bytes)}
         arena, offsets = self._allocated["activations"], self.memory.offsets
         placed = {
             v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in with_own_memory

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.paths import MissingExtra
 
 PHOTOGRAPHS = ("astronaut", "brick", "camera", "chelsea", "coffee", "coins", "grass", "gravel", "moon", "rocket")
@@ -81,7 +81,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
     except ImportError:
         raise MissingExtra("the photographs need scikit-image, which is not installed", "nets") from None
     if name not in PHOTOGRAPHS:
-        raise UsageError(unknown("photograph", name, PHOTOGRAPHS))
+        raise UsageError(unknown_name("photograph", name, PHOTOGRAPHS))
     image = getattr(skimage.data, name)() / 255.0
     if channels == 1 and image.ndim == 3:
         image = skimage.color.rgb2gray(image)

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
-from opbench.checking.launch_sources import MAX_COMPARISONS, ContentOrder, judged_samples, unpredictable_random
+from opbench.checking.launch_sources import MAX_COMPARISONS, InputKindOrder, judged_samples, unpredictable_random
 from opbench.checking.module_state import HEAP_MESSAGE, module_variables, state_fault, uses_device_heap
 from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
@@ -42,7 +42,7 @@ class NetworkLaunches:
         self._context, self._allowed, self.complete = context, allowed, complete
         self._chance = rng or unpredictable_random()
         self._schedule: Collection[int] = judged_samples(self._chance) if complete else ()
-        self._order = ContentOrder(range(INPUT_SETS), self._chance)
+        self._order = InputKindOrder(range(INPUT_SETS), self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
         self._allocated: list[Mapping[str, Buffer]] = []
         self.fault = ""
@@ -122,7 +122,7 @@ class NetworkLaunches:
         self.renew()
         return self._context.launch
 
-    def sampled(self) -> None:
+    def after_sample(self) -> None:
         """Count a replay, and compare its outputs if the replay was chosen."""
         if self._number in self._schedule and not self.fault and self._comparisons < MAX_COMPARISONS:
             self._context.settle()

@@ -29,9 +29,9 @@ def node_samples(
             launch_source.next_launch()
         passes.append(clock.chain(list(context.launches.values())))
         if launch_source:
-            launch_source.sampled()
+            launch_source.after_sample()
     return {
-        name: [max(0.0, pass_times[i] - clock.between) for pass_times in passes]
+        name: [max(0.0, pass_times[i] - clock.gap_between_launches_s) for pass_times in passes]
         for i, name in enumerate(context.launches)
     }
 

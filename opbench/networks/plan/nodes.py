@@ -13,7 +13,15 @@ from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.records.network import NodeVerdict
-from opbench.running.protocol import BUILD_LIMIT_S, Build, CaseUnsupported, Check, ModuleBuilt, Notification, pack
+from opbench.running.protocol import (
+    BUILD_LIMIT_S,
+    BuildModules,
+    CaseUnsupported,
+    CheckCase,
+    ModuleBuilt,
+    Notification,
+    pack,
+)
 from opbench.running.worker import Worker, WorkerLost
 
 
@@ -66,14 +74,14 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
 
     # If the compiler crashes, only its own case fails: each case is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
-        worker.ask(Build([pack(case) for case in distinct]), BUILD_LIMIT_S, listen)
+        worker.ask(BuildModules([pack(case) for case in distinct]), BUILD_LIMIT_S, listen)
     return failures
 
 
 def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
     """Check one node; return the check and, if it is right, the node's outputs."""
     try:
-        answer = worker.ask(Check(pack(case), inputs), limit_s)
+        answer = worker.ask(CheckCase(pack(case), inputs), limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from opbench.checking import backends
-from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.errors import EnvironmentFault, UsageError, unknown_name
 from opbench.gpu import driver as cuda
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.options import argument, option, read_bytes, set_types, variant_folders
@@ -58,14 +58,14 @@ class ChoosingOptions:
         "With --compare, skip a mode of PyTorch that takes longer to compile and warm up.",
         "--compare-limit",
         metavar="SECONDS",
-        least=1,
+        minimum=1,
     )
     time_limit_s: float = option(
         Suite.time_limit_s,
         "Stop the check of a node that takes longer.",
         "--time-limit",
         metavar="SECONDS",
-        least=0.1,
+        minimum=0.1,
     )
     variants: tuple[Path, ...] = variant_folders()
     command: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ChoosingOptions:
         """Raise UsageError for options that exclude each other."""
         set_types(self)
         if self.precision not in ALLOWED_PRECISIONS:
-            raise UsageError(unknown("precision", self.precision, ALLOWED_PRECISIONS, where="--precision"))
+            raise UsageError(unknown_name("precision", self.precision, ALLOWED_PRECISIONS, place="--precision"))
         if self.plan and self.memory_bytes:
             raise UsageError(
                 "--memory and --plan both choose the variants; remove one of these two options",
@@ -97,7 +97,7 @@ class ChoosingOptions:
 
     def resolved(self) -> str:
         """Return the backend to run on; raise UsageError if measurements are requested and it has no clock."""
-        name, purpose = backends.resolve(self.backend), self._needs_clock()
+        name, purpose = backends.resolve_name(self.backend), self._needs_clock()
         if not purpose:
             return name
         if self.backend == "cpu":
@@ -129,7 +129,7 @@ class ChoosingOptions:
 class NetOptions(ChoosingOptions):
     """Options for the run of a network."""
 
-    network: str = field(metadata=argument("NAME|FILE.json", complete="networks"))
+    network: str = field(metadata=argument("NAME|FILE.json", completer="networks"))
     """A name of `NETWORKS`, or the .json file of a saved network."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     layout: str = option(
@@ -138,7 +138,7 @@ class NetOptions(ChoosingOptions):
         choices=LAYOUTS,
     )
     without: tuple[str, ...] = option(
-        (), "Disable a pass over the graph, such as fuse_relu.", "--disable", metavar="PASS", complete="passes"
+        (), "Disable a pass over the graph, such as fuse_relu.", "--disable", metavar="PASS", completer="passes"
     )
     compare: tuple[str, ...] = option(
         (),
@@ -155,9 +155,9 @@ class NetOptions(ChoosingOptions):
         "[default: random, initialised as in PyTorch].",
         metavar="FILE|digits",
     )
-    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", complete="gpus")
+    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", completer="gpus")
     check: bool = option(True, "Skip the check of nodes and outputs against the float64 reference.", "--no-check")
-    seed: int = option(20260, "Seed for the random inputs.", least=0)
+    seed: int = option(20260, "Seed for the random inputs.", minimum=0)
     out: Path = Path("reports/network")
     inputs: Mapping[str, np.ndarray] | None = None
     """Inputs by name; None for seeded normal values."""

@@ -14,7 +14,7 @@ from opbench._version import __version__
 from opbench.backend.base import Backend, DeviceClock, LibraryBackend, TimedBackend
 from opbench.backend.environment import Environment
 from opbench.checking import backends
-from opbench.errors import UsageError, unknown
+from opbench.errors import UsageError, unknown_name
 from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
@@ -62,8 +62,8 @@ from opbench.networks.records.network import (
 )
 from opbench.paths import next_command
 from opbench.results.files import make_folder
-from opbench.running.header import now
-from opbench.running.protocol import Open
+from opbench.running.header import utc_now_text
+from opbench.running.protocol import OpenBackend
 from opbench.running.revision import revision
 from opbench.running.runner import OnProgress, Progress
 from opbench.running.worker import Worker
@@ -90,7 +90,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         load_plan(options.plan, graph.name, "", options.precision)
     results = results_for(graph, options, name, on_progress, catalog)
     make_folder(options.out)
-    worker = Worker(Open(name, options.variants, options.seed), options.out / "worker.log")
+    worker = Worker(OpenBackend(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
         gpu_and_sm_count = environment.gpu, environment.sm_count
@@ -131,7 +131,7 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
     if options.network.endswith(".json"):
         return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
-        raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
+        raise UsageError(unknown_name("network", options.network, NETWORKS, "opbench net list"))
     try:
         graph = (FOR_TRAINING if training else NETWORKS)[options.network](**options.sizes)
     except TypeError as error:
@@ -300,7 +300,7 @@ def _time_with_peers(
             }
             times = time_both(context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches)
             measured.total, measured.host, measured.peers = times.total, times.host, times.peers
-        measured.between_s = clock.between
+        measured.between_s = clock.gap_between_launches_s
         measured.samples_s = node_samples(context, clock, launches)
         launches.check_state()
 
@@ -324,7 +324,7 @@ def _make_record(
     return Record(
         format=FORMAT,
         opbench=__version__,
-        started=now(),
+        started=utc_now_text(),
         revision=revision(),
         command=options.command,
         network=graph.name,
@@ -410,7 +410,7 @@ def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Pea
     if stored := stored_peaks():
         return stored
     key = product_key(environment.gpu)
-    return committed_ceilings(key) if key and (paths.shipped("reports") / key / "ceilings").is_dir() else None
+    return committed_ceilings(key) if key and (paths.shipped_folder("reports") / key / "ceilings").is_dir() else None
 
 
 def _node_record(

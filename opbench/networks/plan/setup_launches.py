@@ -20,7 +20,7 @@ def constants(graph: Graph, node: Node) -> tuple[str, ...]:
 def weight_setup(graph: Graph, node: Node, case: Case) -> Setup:
     """Return the setup launches of a node's variant if they read only weights; else an empty setup."""
     setup = case.setup
-    return setup if setup.serves(constants(graph, node)) else Setup()
+    return setup if setup.depends_only_on(constants(graph, node)) else Setup()
 
 
 def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: bool = True) -> list[Tensor]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.checking.launch_sources import ContentOrder, unpredictable_random
-from opbench.errors import UsageError, unknown
+from opbench.checking.launch_sources import InputKindOrder, unpredictable_random
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.kernels.tensors import INTEGERS, Arrays
 from opbench.networks.plan.network_launches import norm_difference
@@ -81,7 +81,7 @@ class PeerLaunches:
         self._replay, self._write, self._order = (
             peer.replay,
             peer.write,
-            ContentOrder(range(peer.contents), rng or unpredictable_random()),
+            InputKindOrder(range(peer.contents), rng or unpredictable_random()),
         )
 
     def next_launch(self) -> Launch:
@@ -89,7 +89,7 @@ class PeerLaunches:
         self._write(self._order.next())
         return self._replay
 
-    def sampled(self) -> None:
+    def after_sample(self) -> None:
         """Do nothing: a library's outputs are compared before it is timed."""
 
 
@@ -97,7 +97,7 @@ def require_known(names: Sequence[str]) -> None:
     """Raise UsageError for an unknown library to compare with."""
     for name in names:
         if name not in LIBRARY_NAMES:
-            raise UsageError(unknown("peer", name, LIBRARY_NAMES, where="--compare"))
+            raise UsageError(unknown_name("peer", name, LIBRARY_NAMES, place="--compare"))
 
 
 @contextlib.contextmanager

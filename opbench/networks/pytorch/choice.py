@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.insight.defaults import rank_cases
 from opbench.kernels.case import Case, is_named
@@ -76,7 +76,7 @@ def use(
     """
     global _settings  # noqa: PLW0603 (one process has one way to choose)
     if missing not in MISSING_CHOICES:
-        raise UsageError(unknown("way", missing, MISSING_CHOICES, where=f"missing={missing!r}"))
+        raise UsageError(unknown_name("way", missing, MISSING_CHOICES, place=f"missing={missing!r}"))
     if precision not in (None, "f32", "tf32"):
         raise UsageError(
             f'precision={precision!r} is not allowed; use "f32", "tf32", or None to follow the settings of PyTorch',

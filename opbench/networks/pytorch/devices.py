@@ -182,7 +182,7 @@ class CpuRunner:
         """Compute the outputs and wait for them; inputs and outputs are contiguous, in the problem's order."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
-            declared.name: self._backend.on_array(declared, _memory(tensor))
+            declared.name: self._backend.buffer_on_array(declared, _memory(tensor))
             for declared, tensor in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
         }
         with _ONE_AT_A_TIME:

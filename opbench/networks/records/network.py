@@ -50,8 +50,8 @@ class PeerRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the known values in one table."""
-        sparse = to_json(replace(self, times=None), sparse=True)
-        return {**(to_json(self.times) if self.times else {}), **sparse}
+        omit_defaults = to_json(replace(self, times=None), omit_defaults=True)
+        return {**(to_json(self.times) if self.times else {}), **omit_defaults}
 
 
 @dataclass(frozen=True)

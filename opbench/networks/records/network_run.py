@@ -19,7 +19,7 @@ from opbench.results.header import RunHeader
 from opbench.results.result import Result, Verdict
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
-from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.measurement import Measurement, TimingWarning
 
 WHOLE_NETWORK = "network"
 """The name in place of a variant for the case that is the whole network."""
@@ -162,6 +162,6 @@ def _peer_result(node: NodeRecord) -> Measurement | None:
         before=DeviceState(),
         after=DeviceState(),
         floor_s=0.0,
-        warnings=() if interval.coverage >= 0.95 else (Warn.FEW_SAMPLES,),
+        warnings=() if interval.coverage >= 0.95 else (TimingWarning.FEW_SAMPLES,),
         kernel_s=kernel_s,
     )

@@ -205,14 +205,14 @@ class TrainingRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON data."""
         full: dict[str, Any] = to_json(self)
-        sparse = {
+        omit_defaults = {
             "environment": self.environment.to_json(),
-            "times": to_json(self.times, sparse=True),
+            "times": to_json(self.times, omit_defaults=True),
             "passes": [_without_none(to_json(pass_)) for pass_ in self.passes],
             "values": {name: {"bytes": value.bytes, "of": value.of} for name, value in self.values.items()},
         }
         optional_fields = {"comparison": self.comparison, "exchange": self.exchange}
-        return {**{key: of for key, of in full.items() if optional_fields.get(key, self) is not None}, **sparse}
+        return {**{key: of for key, of in full.items() if optional_fields.get(key, self) is not None}, **omit_defaults}
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from opbench.networks.records.network import (
 )
 from opbench.records import JSON
 from opbench.report.run.sentences import code, count_noun, gpu_phrase, join_words
-from opbench.timing.measurement import Warn
+from opbench.timing.measurement import TimingWarning
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
@@ -395,7 +395,7 @@ def _recognition_sentence(record: Record) -> str:
 def notices(record: Record) -> list[str]:
     """Return notices on the quality of measurements, each kind once: "not held (PyTorch eager): it waits …"."""
     times_by_name = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
-    nodes_by_warning: dict[Warn, list[str]] = {}
+    nodes_by_warning: dict[TimingWarning, list[str]] = {}
     for names, measured in times_by_name.items():
         for warning in measured.warnings if measured else ():
             nodes_by_warning.setdefault(warning, []).append(names)

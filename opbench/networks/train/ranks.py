@@ -44,7 +44,7 @@ def train_network(
     if recipe.ranks == 1:
         return Trainer(network, data, options, progress=progress).run(tell)
     environments = backends.rank_environments(options.backend, recipe.ranks)
-    options = replace(options, backend=backends.resolve(options.backend), out=options.out.absolute())
+    options = replace(options, backend=backends.resolve_name(options.backend), out=options.out.absolute())
     with tempfile.TemporaryDirectory(prefix="opbench-ranks-") as folder:
         file = Path(folder) / "network.json"
         save(network, file)

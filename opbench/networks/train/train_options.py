@@ -17,14 +17,14 @@ from opbench.options import option
 class CourseOptions(ChoosingOptions):
     """Options on the length of a training, its checks and its files."""
 
-    epochs: int = option(0, "Number of passes over the training data [default: 10].", metavar="N", least=1)
+    epochs: int = option(0, "Number of passes over the training data [default: 10].", metavar="N", minimum=1)
     bucket_bytes: int = option(
         8 << 20,
         "Minimum size of a gradient bucket, which GPUs exchange while the backward pass continues.",
         "--bucket",
         metavar="MB",
-        least=1,
-        unit=1 << 20,
+        minimum=1,
+        factor=1 << 20,
     )
     check: bool = option(False, "Before training, check every node of the first step against the reference.")
     compare: tuple[str, ...] = option(
@@ -34,14 +34,14 @@ class CourseOptions(ChoosingOptions):
         choices=("torch",),
     )
     evaluate_every: int = option(
-        0, "Evaluate on the test set after every N steps [default: after each epoch].", metavar="STEPS", least=1
+        0, "Evaluate on the test set after every N steps [default: after each epoch].", metavar="STEPS", minimum=1
     )
     checkpoint_every_s: float = option(
         60.0,
         "Time between checkpoints, from which --resume continues.",
         "--checkpoint-every",
         metavar="SECONDS",
-        least=0,
+        minimum=0,
     )
     resume: bool = option(False, "Continue from the last checkpoint in --out.")
 
@@ -57,13 +57,13 @@ class TrainOptions(CourseOptions, OptimiserOptions):
     folder in reports/. Raises UsageError for options that exclude each other.
     """
 
-    steps: int = option(0, "Number of steps, instead of --epochs.", metavar="N", least=1)
+    steps: int = option(0, "Number of steps, instead of --epochs.", metavar="N", minimum=1)
     gpus: int = option(
         1,
         "Number of GPUs to train on in parallel, each with --batch pictures per step; on the cpu "
         "backend, number of processes.",
         metavar="R",
-        least=1,
+        minimum=1,
     )
     loss: str = option(
         "",
@@ -102,7 +102,7 @@ class TrainOptions(CourseOptions, OptimiserOptions):
 
     def settings(self, network: str, loss: str) -> TrainingSettings:
         """Return the settings for a network, by name, and for data whose usual loss is `loss`."""
-        backend = backends.resolve(self.backend)
+        backend = backends.resolve_name(self.backend)
         optimiser = {f.name: getattr(self, f.name) for f in fields(OptimiserOptions)}
         course = {f.name: getattr(self, f.name) for f in fields(CourseOptions)}
         recipe = Recipe(
@@ -114,7 +114,7 @@ class TrainOptions(CourseOptions, OptimiserOptions):
             layout=self.layout if self.layout != "auto" else "nhwc" if backend == "cuda" else "nchw",
         )
         course["epochs"] = 0 if self.steps else self.epochs or 10
-        return TrainingSettings(recipe, out=self.out or paths.new_run(f"{network}-training-{backend}"), **course)
+        return TrainingSettings(recipe, out=self.out or paths.new_run_folder(f"{network}-training-{backend}"), **course)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from opbench.networks.train.training_record import first_not_finite, training_re
 from opbench.paths import next_command
 from opbench.results.files import make_folder
 from opbench.running.header import run_start
-from opbench.running.protocol import Open
+from opbench.running.protocol import OpenBackend
 from opbench.running.runner import OnProgress
 from opbench.running.worker import Worker
 
@@ -251,7 +251,7 @@ class Trainer(TrainingState):
         """Return the exchange over the ranks: by the device's library, or else through the main process."""
         if self.group is None or not isinstance(self.backend, CollectiveBackend):
             return self.group.all_reduce if self.group else None
-        identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
+        identity = self.group.share(self.backend.new_communicator_id() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
         self.communicator = joined  # It ends with its process: the library would wait for ranks that may have ended.
         return joined.all_reduce
@@ -282,7 +282,7 @@ class Trainer(TrainingState):
         """
         graph = self.training.graph
         graph = replace(graph, state={**graph.state, **self.given_state()})
-        worker = Worker(Open(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
+        worker = Worker(OpenBackend(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
         try:
             verdicts = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
         finally:

@@ -124,7 +124,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
         environment=flat_rows(run.header.environment.to_json()),
-        timing=flat_rows(to_json(run.header.timing, sparse=True)),
+        timing=flat_rows(to_json(run.header.timing, omit_defaults=True)),
         commands=_commands(run, all_sections),
         warnings=[(text, _first_names(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,

@@ -11,7 +11,7 @@ from opbench.report.run.sections import STATUSES, Group, Section, best_configs, 
 from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, tied
-from opbench.timing.measurement import Warn
+from opbench.timing.measurement import TimingWarning
 
 LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
@@ -278,7 +278,7 @@ def _launch_bound(section: Section, ceilings: Peaks | None) -> str:
 def warning_advice(warning: str) -> str:
     """Return a warning's name, its meaning, and the action to take."""
     try:
-        return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
+        return f"{warning.replace('_', ' ')}: {TimingWarning(warning).advice}"
     except ValueError:
         return warning
 

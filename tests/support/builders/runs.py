@@ -15,7 +15,7 @@ from opbench.results.header import RunHeader
 from opbench.results.result import Result
 from opbench.timing import stats
 from opbench.timing.clock import DeviceState
-from opbench.timing.measurement import Measurement, Warn
+from opbench.timing.measurement import Measurement, TimingWarning
 
 CEILINGS: dict[str, Any] = {
     "gpu": "NVIDIA H200",
@@ -50,7 +50,7 @@ def measurement(
         DeviceState(),
         DeviceState(),
         2.1e-6,
-        tuple(Warn(w) for w in warnings),
+        tuple(TimingWarning(w) for w in warnings),
     )
     return made
 

@@ -109,9 +109,9 @@ def refuses_name(
         yield
     name = raised.value.unknown
     assert name is not None, f"no error about a name: {raised.value}"
-    assert (name.what, name.seen) == (what, seen)
-    assert nearest in (None, name.nearest) and where in (None, name.where) and hint in (None, name.hint)
-    assert known in (None, name.known)
+    assert (name.noun, name.name) == (what, seen)
+    assert nearest in (None, name.nearest) and where in (None, name.place) and hint in (None, name.hint)
+    assert known in (None, name.known_names)
 
 
 def refuses_version(key: str, seen: object, known: object = ANY) -> AbstractContextManager[object]:

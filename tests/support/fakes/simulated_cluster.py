@@ -78,7 +78,7 @@ def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, se
     run_cases = deaths = judged = failed = 0
     idle = {f"w{number}": costs.start for number in range(workers)}
 
-    while not dispatch.done:
+    while not dispatch.is_done:
         for worker, ready in list(idle.items()):
             if ready > now or not (cases := dispatch.assign(worker)):
                 continue

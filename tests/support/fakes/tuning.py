@@ -24,7 +24,7 @@ from opbench.results.files import Run
 from opbench.results.result import Verdict
 from opbench.results.tuning import Tuning
 from opbench.running import runner
-from opbench.running.protocol import CaseStarted, Check, Measure, ModuleBuilt, PackedCase, Race, unpack
+from opbench.running.protocol import CaseStarted, CheckCase, MeasureCases, ModuleBuilt, PackedCase, RaceCases, unpack
 from opbench.running.targets import own_variants
 from opbench.timing.racing import race
 from opbench.timing.sampling import measure
@@ -73,11 +73,11 @@ class TuningWorker(FakeWorker):
     def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
         time.sleep(self.pause_s)
         catalog = Catalog(self.opening.roots)
-        if isinstance(request, Check):
+        if isinstance(request, CheckCase):
             time.sleep(self.check_s)
             return CheckResult(Verdict(True), {}, None, "")
         cases = [unpack(catalog, packed) for packed in request.cases]
-        if isinstance(request, Race):
+        if isinstance(request, RaceCases):
             cases += [unpack(catalog, request.leader)] if request.leader else []
             for case in cases:
                 listen(CaseStarted(case.name))
@@ -95,7 +95,7 @@ class TuningWorker(FakeWorker):
                 return found_s * watts(config_of[name]) if request.energy else found_s
 
             return RaceResult(race(sample, list(times), request.options), wrong, {})
-        if isinstance(request, Measure):
+        if isinstance(request, MeasureCases):
             clock = FakeClock({c.name: seconds(c.config) for c in cases})
             ticks = iter(range(10**9))
             found = measure(
@@ -103,7 +103,7 @@ class TuningWorker(FakeWorker):
                 {c.name: lambda: None for c in cases},
                 request.timing,
                 on_start=lambda key: setattr(clock, "key", key),
-                now=lambda: next(ticks) * 1e-3,
+                now_s=lambda: next(ticks) * 1e-3,
             )
             return MeasureResult(found, {})
         for index in range(len(cases)):

@@ -17,11 +17,11 @@ from opbench.kernels.folders import Catalog
 from opbench.results.files import read_run
 from opbench.results.result import Result, Verdict
 from opbench.running.protocol import (
-    Build,
+    BuildModules,
     CaseStarted,
     CaseUnsupported,
-    Check,
-    Measure,
+    CheckCase,
+    MeasureCases,
     ModuleBuilt,
     SampleTaken,
     unpack,
@@ -72,18 +72,18 @@ class FakeWorker(Worker):
         """One of the three requests."""
         FakeWorker.asked.append(type(request))
         catalog = Catalog(self.opening.roots)
-        if isinstance(request, Check):
+        if isinstance(request, CheckCase):
             right = unpack(catalog, request.case).variant.name not in self.wrong
             return CheckResult(Verdict(right, "" if right else "wrong at out[0]"), {}, None, "")
         cases = [unpack(catalog, packed) for packed in request.cases]
-        if isinstance(request, Build):
+        if isinstance(request, BuildModules):
             for index, case in enumerate(cases):
                 if case.variant.name in self.broken:
                     listen(ModuleBuilt([index], Reason("no", Location(Path("broken.cu"), 1))))
                 if case.variant.is_library:
                     listen(CaseUnsupported(index, "no such library here"))
             return None
-        assert isinstance(request, Measure)
+        assert isinstance(request, MeasureCases)
         clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
 
         def on_start(key: str) -> None:
@@ -100,7 +100,7 @@ class FakeWorker(Worker):
             request.timing,
             on_start=on_start,
             on_sample=lambda key, s: listen(SampleTaken(key, s)),
-            now=lambda: next(ticks) * 1e-3,
+            now_s=lambda: next(ticks) * 1e-3,
         )
         late = {
             c.name: "correct before timing, wrong after timing" for c in cases if c.variant.name in self.wrong_after
