@@ -18,5 +18,5 @@ __global__ void volatile_data_behind_a_block_fence(const float* x, float* out, i
     float sum = 0.0f;
     __threadfence();
     for (int block = 0; block < min(gridDim.x, 1024); ++block) sum += part[block];
-    if (sum == -1.0f) out[i] = sum;
+    if (sum > 1e30f) out[i] = sum;
 }
