@@ -16,14 +16,16 @@ from opbench.timing import stats
 class RaceOptions:
     """The length of a race, and when a candidate drops out."""
 
-    max_rounds: int = 12
+    max_rounds: int = 6
     """Most samples of one candidate."""
     min_samples_for_interval: int = 3
     """From this number of samples on, intervals decide; below six samples the interval is their whole range."""
-    drop_factor: float = 1.5
+    drop_factor: float = 1.2
     """A candidate whose samples all exceed the leader's slowest by this factor drops out at once."""
     warm_up_rounds: int = 1
-    """Rounds that do not count."""
+    """Rounds of which only the samples of candidates that drop out count."""
+    warm_up_drop_factor: float = 1.5
+    """The factor by which a candidate drops out in a warm-up round: first samples are less reliable."""
     seed: int = 0
 
 
@@ -65,15 +67,16 @@ def race(
             break
         order.shuffle(running)
         for name in running:
-            value = sample(name)
-            if round_index >= 0:
-                samples[name].samples.append(value)
-        if round_index >= 0:
-            leader = min(running, key=lambda name: samples[name].median)
-            for name in [n for n in running if n != leader and _is_slower(samples[n], samples[leader], options)]:
-                samples[name].stop = "slower"
-                running.remove(name)
-        if len(running) == 1 and len(samples[running[0]].samples) >= min(
+            samples[name].samples.append(sample(name))
+        factor = options.drop_factor if round_index >= 0 else options.warm_up_drop_factor
+        leader = min(running, key=lambda name: samples[name].median)
+        for name in [n for n in running if n != leader and _is_slower(samples[n], samples[leader], options, factor)]:
+            samples[name].stop = "slower"
+            running.remove(name)
+        if round_index < 0:
+            for name in running:
+                samples[name].samples.clear()
+        elif len(running) == 1 and len(samples[running[0]].samples) >= min(
             options.min_samples_for_interval, options.max_rounds
         ):
             break
@@ -83,8 +86,8 @@ def race(
     return samples
 
 
-def _is_slower(race_samples: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:
+def _is_slower(race_samples: RaceSamples, leader: RaceSamples, options: RaceOptions, factor: float) -> bool:
     """Return whether a candidate is slower: with few samples by a large factor, later by non-overlapping intervals."""
     if len(race_samples.samples) < options.min_samples_for_interval:
-        return min(race_samples.samples) > options.drop_factor * max(leader.samples)
+        return min(race_samples.samples) > factor * max(leader.samples)
     return race_samples.interval.low > leader.interval.high

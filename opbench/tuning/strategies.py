@@ -28,6 +28,8 @@ NEW_RESULTS = 4
 """Number of new results after which the model is fitted again."""
 BEST_CONFIGS = 5
 """Number of best configs whose neighbours the model may choose."""
+LEAST_GAIN = 0.02
+"""Share by which a config must be faster than the best to count as an improvement; less keeps a search at one place."""
 
 
 class Strategy(Protocol):
@@ -115,7 +117,7 @@ class Local:
             self._predict()
         if self._prediction is None or not self._open.any():
             return None
-        gains = self._prediction.improvement(min(self._scores.values())) * self._chance
+        gains = self._prediction.improvement(min(self._scores.values()) - LEAST_GAIN) * self._chance
         index = int(np.where(self._open, gains, -1.0).argmax())
         self._open[index] = False
         self._prediction.assume(index)

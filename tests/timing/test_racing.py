@@ -22,14 +22,28 @@ def sampler(
     return sample
 
 
-def test_the_hopeless_cost_one_sample_and_the_close_are_told_apart_by_more() -> None:
+def test_slow_candidates_drop_out_after_one_or_two_launches_and_close_ones_are_sampled_in_every_round() -> None:
     asked: list[str] = []
-    found = race(sampler({"a": 1.0, "b": 1.001, "c": 1.2, "d": 4.0}, 0.002, asked=asked), list("abcd"))
-    assert len(found["d"].samples) == 1 and found["d"].stop == "slower"
-    assert len(found["c"].samples) == 3 and found["c"].stop == "slower"
-    assert len(found["a"].samples) == len(found["b"].samples) == 12
-    assert {found["a"].stop, found["b"].stop} == {"first", "close"}
-    assert Counter(asked[:4]) == Counter("abcd"), "the warm-up round counts for nobody"
+    times = {"a": 1.0, "b": 1.001, "c": 1.1, "d": 1.3, "e": 4.0}
+    raced = race(sampler(times, 0.002, asked=asked), list(times))
+    launches, samples = Counter(asked), {name: len(raced[name].samples) for name in times}
+    assert launches["e"] == 1 and samples["e"] == 1, "the warm-up sample is the time of a hopeless candidate"
+    assert launches["d"] == 2 and samples["d"] == 1, "a warm-up sample does not exclude a candidate that is 30 % slower"
+    assert samples["c"] == 3 and samples["a"] == samples["b"] == 6 and launches["a"] == 7
+    assert [raced[name].stop for name in "cde"] == ["slower"] * 3
+    assert {raced["a"].stop, raced["b"].stop} == {"first", "close"}
+    assert Counter(asked[:5]) == Counter("abcde"), "the warm-up round has one launch of each"
+
+
+def test_a_slow_first_launch_does_not_exclude_the_fastest() -> None:
+    launches = Counter[str]()
+
+    def sample(name: str) -> float:
+        launches[name] += 1
+        return {"fast": 1.0, "slow": 1.05}[name] * (1.4 if name == "fast" and launches[name] == 1 else 1.0)
+
+    raced = race(sample, ["slow", "fast"])
+    assert raced["fast"].stop == "first" and raced["fast"].median == 1.0, "its warm-up sample is not counted"
 
 
 def test_rounds_are_interleaved_in_an_order_of_chance() -> None:
