@@ -18,7 +18,7 @@ import numpy as np
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import gpt2_for_training
 from opbench.networks.plan.data import load_data
-from opbench.networks.plan.torch_gpu import settings
+from opbench.networks.plan.torch_gpu import precision_settings
 from opbench.networks.train.torch_training import StepProblem, TorchMode, TorchStep
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -37,7 +37,7 @@ def torch_losses(trainer: Trainer, device: str) -> list[float]:
         trainer.network, trainer.recipe, trainer.options.precision, data.images[rows], data.targets[rows]
     )
     losses = []
-    with settings(torch, problem.precision):
+    with precision_settings(torch, problem.precision):
         step = TorchStep(problem, device, TorchMode())
         for number, rate in enumerate(trainer.recipe.learning_rates()):
             rows = order[number * batch : (number + 1) * batch]

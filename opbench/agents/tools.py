@@ -46,7 +46,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.paths import new_run_folder, path_from_here
-from opbench.results.advice import Advised
+from opbench.results.advice import CaseAdvice
 from opbench.results.files import Run
 from opbench.results.own_variants import VariantComparison, compare_own_variants
 from opbench.results.result import Result
@@ -405,7 +405,7 @@ def _explain_answer(
     )
 
 
-def _advice(advice: insight.Advice, advised: Advised, lines_by_file: Mapping[str, Mapping[int, str]]) -> Advice:
+def _advice(advice: insight.Advice, advised: CaseAdvice, lines_by_file: Mapping[str, Mapping[int, str]]) -> Advice:
     """Return one piece of advice as a client sees it; gains are None if they cannot be estimated."""
     low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
     return Advice(

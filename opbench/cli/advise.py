@@ -13,7 +13,7 @@ from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.paths import path_from_here
 
 if TYPE_CHECKING:
-    from opbench.results.advice import Advised
+    from opbench.results.advice import CaseAdvice
 
 MAX_ADVICE = 3
 """The most pieces of advice that the terminal shows for a case."""
@@ -53,7 +53,7 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
         click.echo("\n\n".join(map("\n".join, paragraphs)))
 
 
-def lines(advised: Advised) -> list[str]:
+def lines(advised: CaseAdvice) -> list[str]:
     """Return the lines on one case: its time and lower bound, then its advice or the reason why there is none."""
     headline = f"{advised.case}  {'at least ' if advised.modelled else ''}{units.time(advised.time_s)}"
     if advised.of_bound:
@@ -64,7 +64,7 @@ def lines(advised: Advised) -> list[str]:
     return [headline, *advice_lines(advised), *([f"  {advised.left_out}"] if advised.left_out else [])]
 
 
-def advice_lines(advised: Advised) -> list[str]:
+def advice_lines(advised: CaseAdvice) -> list[str]:
     """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
     printed_lines = []
     for number, advice in enumerate(advised.advice[:MAX_ADVICE], start=1):

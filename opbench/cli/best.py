@@ -33,7 +33,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     Read the named runs and winners files [default: every GPU run in reports/]. Show the named operators [default: all].
     """
     from opbench.kernels.folders import Catalog
-    from opbench.report.book import lines
+    from opbench.report.book import book_lines
     from opbench.results.book import Book, make_book
 
     catalog = Catalog(roots)
@@ -60,7 +60,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
             subject=tuple(operators),
         )
     best = Book(book.mode, chosen_entries)
-    click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(lines(best)))
+    click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(book_lines(best)))
 
 
 def _is_run(path: Path) -> bool:

@@ -29,7 +29,7 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
     """
     from opbench.kernels.folders import Catalog
     from opbench.networks.records.network_run import read_case_run
-    from opbench.report.book import lines
+    from opbench.report.book import book_lines
     from opbench.results.book import make_book
 
     catalog = Catalog(roots)
@@ -44,7 +44,7 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
     if as_json:
         click.echo(json.dumps(book.to_json(), indent=1))
     else:
-        for line in lines(book):
+        for line in book_lines(book):
             click.echo(line)
     if out is not None:
         click.echo(f"wrote {out}: {len(book.entries)} problem{'s' if len(book.entries) != 1 else ''}", err=True)

@@ -91,5 +91,5 @@ def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None
         from rich.text import Text
 
         console = stdout_console()
-        for line, change in report_text.lines(run_comparison, everything):
+        for line, change in report_text.comparison_lines(run_comparison, everything):
             console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opbench.insight.summary import TrafficSummary
     from opbench.kernels.folders import Catalog
     from opbench.records import JSON
-    from opbench.results.advice import Advised
+    from opbench.results.advice import CaseAdvice
     from opbench.results.experiment import Experiment
     from opbench.results.own_variants import VariantComparison
     from opbench.running.explaining import ExplainedKernel
@@ -256,7 +256,7 @@ def _count_cells(summary: TrafficSummary | None) -> list[str]:
 # Explanation on a terminal ----------------------------------------------------------------------------------------
 
 
-def print_explanation(explanation: Explanation, advised: Advised, console: Console) -> None:
+def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Console) -> None:
     """Print what to change first, then the worst problems, then each source file with its counts before each line."""
     from rich.text import Text
 
@@ -278,7 +278,7 @@ def print_explanation(explanation: Explanation, advised: Advised, console: Conso
     for entry in explanation.elsewhere:
         location = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
         print_line(f"  {location}  {'  '.join(filter(None, _access_cells(explanation, entry.words, entry)))}")
-    spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
+    spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled_accesses}
     for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         print_line(legend_line, "dim")
 
@@ -314,7 +314,7 @@ def _figure_text(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
 
 
-def _print_summary(explanation: Explanation, advised: Advised, print_line: Callable[..., None], width: int) -> None:
+def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Callable[..., None], width: int) -> None:
     """Print the findings, the advice, then the worst problems of lines that the advice does not repeat."""
     for finding in explanation.findings:
         headline, *further_lines = finding_lines(finding, width=min(width, 100))
@@ -364,13 +364,13 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
 def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Callable[..., None]) -> None:
     """Print the kernel's own file in full, or the lines around the accesses of a header."""
     if file is not explanation.files[0]:
-        file = file.around(CONTEXT_LINES)
+        file = file.near_counts(CONTEXT_LINES)
         if not file.lines:
             return
     rows = [
         (
             entry,
-            [_access_cells(explanation, label, access) for label, access in entry.labelled]
+            [_access_cells(explanation, label, access) for label, access in entry.labelled_accesses]
             + [_branch_cells(explanation, branch) for branch in entry.branches],
         )
         for entry in file.lines
@@ -407,7 +407,7 @@ ACCESS_COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collis
 
 def _access_cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
     """Return the cells of an access for `ACCESS_COLUMNS`; "≈" marks predicted counts."""
-    predicted_mark = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    predicted_mark = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [
         label,
@@ -422,7 +422,7 @@ def _access_cells(explanation: Explanation, label: str, entry: LineTraffic) -> l
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
     """Return the cells of a branch; each execution by a warp counts as a request."""
-    predicted_mark = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    predicted_mark = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
     return ["branch", f"{predicted_mark}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
 
@@ -460,16 +460,21 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     """Print how many counts agree, which do not, and which cases could not be compared."""
     from rich.text import Text
 
-    from opbench.report.agreement import verdict
+    from opbench.report.agreement import verdict_sentences
     from opbench.report.columns import align_columns
-    from opbench.results.agreement import corrected_comparisons, inexact_comparisons, quantity_summaries, reasons
+    from opbench.results.agreement import (
+        corrected_comparisons,
+        inexact_comparisons,
+        quantity_summaries,
+        reasons_with_cases,
+    )
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
         for number, line in enumerate(align_columns(head, rows, left)):
             console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
         console.print()
 
-    console.print(Text(verdict(agreement) + "\n", style="bold"), soft_wrap=True)
+    console.print(Text(verdict_sentences(agreement) + "\n", style="bold"), soft_wrap=True)
     head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
             "all equal")  # fmt: skip
     table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
@@ -483,7 +488,7 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     for name, comparisons in comparisons_by_title.items():
         if comparisons:
             table((name, *columns), [_comparison_cells(c) for c in comparisons], left=(0, 1))
-    for reason_text, cases in reasons(agreement.comparisons).items():
+    for reason_text, cases in reasons_with_cases(agreement.comparisons).items():
         console.print(
             Text(f"{reason_text}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True
         )

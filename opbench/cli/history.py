@@ -92,7 +92,7 @@ def history_command(
         click.echo(json.dumps(report_text.to_json(all_series)))
         return
     console = stdout_console()
-    for line in report_text.lines(all_series, threshold_percent / 100, everything):
+    for line in report_text.history_lines(all_series, threshold_percent / 100, everything):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

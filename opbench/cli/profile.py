@@ -137,11 +137,11 @@ def _write_page(profile: SourceProfile, report: Path) -> Path:
 def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     """Print the lines where warps wait most, then the meaning and the remedy of the most frequent reasons."""
     from opbench.report.columns import align_columns
-    from opbench.report.source_page import check, reasons_text, remedy_lines, summary, waited_text
+    from opbench.report.source_page import agreement_sentence, reasons_text, remedy_lines, summary, waited_text
 
     echo(profile.case)
     echo(textwrap.fill(summary(profile), SUMMARY_WIDTH))
-    echo(textwrap.fill(check(profile), SUMMARY_WIDTH))
+    echo(textwrap.fill(agreement_sentence(profile), SUMMARY_WIDTH))
     if not profile.total:
         return
     rows = [

@@ -188,14 +188,14 @@ def check_command(
         results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=on_progress, note=on_note)
     for text in _guessed_operator_notes(results, targets):
         on_note(text)
-    from opbench.export.sarif import faults, notes, sarif
+    from opbench.export.sarif import faults_by_line, notes_by_line, sarif_log
 
-    noted_findings = notes(results, lambda result: _file_of(result, targets)) if with_notes else []
+    noted_findings = notes_by_line(results, lambda result: _file_of(result, targets)) if with_notes else []
     if sarif_file is not None:
         from opbench.paths import write_atomically
 
-        findings = [*faults(results, lambda result: _file_of(result, targets)), *noted_findings]
-        write_atomically(sarif_file, json.dumps(sarif(findings), indent=1).encode() + b"\n")
+        findings = [*faults_by_line(results, lambda result: _file_of(result, targets)), *noted_findings]
+        write_atomically(sarif_file, json.dumps(sarif_log(findings), indent=1).encode() + b"\n")
         wrong = len(findings) - len(noted_findings)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))

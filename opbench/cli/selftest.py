@@ -67,7 +67,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     """
     from opbench import selftest
     from opbench.gpu import driver as cuda
-    from opbench.report.selftest import keep_selftest, part_lines, write_selftest
+    from opbench.report.selftest import part_lines, write_selftest, write_selftest_results
     from opbench.results.files import read_run
 
     names = selftest.chosen_parts(only)
@@ -80,7 +80,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     outcome = _empty_selftest(device, budget_s)
 
     def store_part(selftest: Selftest, part: Part) -> None:
-        keep_selftest(selftest, out)
+        write_selftest_results(selftest, out)
         for line in part_lines(part):
             click.echo(line, err=as_json)
 

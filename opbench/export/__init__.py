@@ -11,8 +11,8 @@ from opbench.paths import write_atomically
 from opbench.results.files import Run
 
 FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
-    "nvbench": nvbench.files,
-    "pytest-benchmark": pytest_benchmark.files,
+    "nvbench": nvbench.nvbench_files,
+    "pytest-benchmark": pytest_benchmark.json_files,
     "csv": tables.csv_files,
     "parquet": tables.parquet_files,
 }
@@ -22,9 +22,9 @@ It returns each file's content.
 """
 
 
-def export(run: Run, layout: str, path: Path, gpu: str = "h200") -> list[Path]:
-    """Write a run in a format of `FORMATS`; return the files, the named one first."""
-    return write_files(FORMATS[layout](run, path, gpu))
+def export(run: Run, format_name: str, path: Path, gpu: str = "h200") -> list[Path]:
+    """Write a run in one of `FORMATS`; return the written files, beginning with `path`."""
+    return write_files(FORMATS[format_name](run, path, gpu))
 
 
 def write_files(files: dict[Path, bytes]) -> list[Path]:
@@ -35,5 +35,9 @@ def write_files(files: dict[Path, bytes]) -> list[Path]:
             write_atomically(name, content)
         except OSError as error:
             reason = error.strerror or error
-            raise EnvironmentFault(f"{name}: cannot write: {reason}; choose another --out PATH") from None
+            raise EnvironmentFault(
+                f"{name}: this file cannot be written: {reason}; choose another --out PATH",
+                kind="unwritable",
+                subject=name,
+            ) from None
     return list(files)

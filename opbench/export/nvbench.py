@@ -28,8 +28,8 @@ HIDDEN_BY_DEFAULT = "Hidden by default."
 """The hint with which NVBench hides a value in its tables."""
 
 
-def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """Return the JSON file, then the binary files that it names relative to itself."""
+def nvbench_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """Return NVBench's JSON file and the binary sample files that it names: the content of each by path."""
     sample_files: dict[Path, bytes] = {}
     operators: dict[str, list[Result]] = {}
     for result in run.results:
@@ -39,7 +39,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
             "argv": shlex.split(run.header.command),
             "version": {"json": VERSION, "opbench": run.header.opbench or __version__},
         },
-        "devices": [_device(run.header.environment)],
+        "devices": [_device_fields(run.header.environment)],
         "benchmarks": [
             _benchmark(index, operator, results, path, sample_files)
             for index, (operator, results) in enumerate(operators.items())
@@ -48,7 +48,7 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     return {path: json.dumps(document, indent=2).encode() + b"\n", **sample_files}
 
 
-def _device(environment: Environment) -> dict[str, JSON]:
+def _device_fields(environment: Environment) -> dict[str, JSON]:
     """Return the known values of the run's environment under NVBench's names."""
     capability = environment.capability and 100 * environment.capability[0] + 10 * environment.capability[1]
     known = {
@@ -92,15 +92,15 @@ def _axis_values(result: Result) -> dict[str, int | str]:
     return {"Variant": result.variant, "Config": print_config(result.config), **result.axes}
 
 
-def _type(value: int | str) -> str:
+def _type_name(value: int | str) -> str:
     """Return NVBench's name for the type of an axis value."""
     return "int64" if isinstance(value, int) else "string"
 
 
 def _axis(name: str, values: Sequence[int | str]) -> dict[str, JSON]:
-    """Return one axis with its distinct values."""
+    """Return an axis of a benchmark, such as `n`, with its distinct values."""
     distinct = [{"input_string": str(v), "description": "", "value": v} for v in dict.fromkeys(values)]
-    return {"name": name, "type": _type(values[0]), "flags": "", "values": distinct}
+    return {"name": name, "type": _type_name(values[0]), "flags": "", "values": distinct}
 
 
 def _state(
@@ -108,7 +108,7 @@ def _state(
 ) -> dict[str, JSON]:
     """Return a case as a state of its benchmark; a case without a time is marked as skipped."""
     values = [
-        {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
+        {"name": name, "type": _type_name(value), "value": str(value) if isinstance(value, int) else value}
         for name, value in axis_values.items()
     ]
     has_samples = result.status == "right" and result.samples_s
@@ -155,24 +155,26 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
             (quartile_3_s - quartile_1_s) / median_s,
             HIDDEN_BY_DEFAULT,
         ),
-        _binary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
+        _sample_file_summary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
     ]
     if clocks:
         summaries.append(_summary("nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", statistics.fmean(clocks)))
         tag = "nv/json/freqs-bin:nv/cold/sample_freqs"
-        summaries.append(_binary(tag, f"{path.name}-freqs-bin", clocks, path, binaries))
+        summaries.append(_sample_file_summary(tag, f"{path.name}-freqs-bin", clocks, path, binaries))
     return summaries
 
 
 def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, JSON]:
-    """Return one named value; `hide` is the hint with which NVBench hides it."""
+    """Return one statistic in NVBench's form; a `hide` text makes NVBench's tables leave it out."""
     type_name = "int64" if isinstance(value, int) else "float64"
     data = [{"name": "value", "type": type_name, "value": str(value)}]
     hide_key = {"hide": hide} if hide else {}
     return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **hide_key, "data": data}
 
 
-def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:
+def _sample_file_summary(
+    tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]
+) -> dict[str, JSON]:
     """Return a summary that names a file of float32 values, and add the file to `binaries`."""
     number = sum(name.parent.name == folder for name in binaries)
     name = f"{folder}/{number}.bin"

@@ -19,8 +19,8 @@ VERSION = "5.1.0"
 """The version of pytest-benchmark whose format this is."""
 
 
-def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """Return pytest-benchmark's JSON file; it has only right cases with a time, because the format has no others."""
+def json_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
+    """Return pytest-benchmark's JSON file: the content by path. It has only right cases with a time."""
     environment = run.header.environment
     document = {
         "machine_info": {
@@ -33,15 +33,17 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
             "cpu": {"brand_raw": environment.gpu},
         },
         "commit_info": {"id": "unversioned", "time": None, "dirty": False, "project": "opbench", "branch": "(unknown)"},
-        "benchmarks": [benchmark(result) for result in run.results if result.status == "right" and result.samples_s],
+        "benchmarks": [
+            benchmark_of_case(result) for result in run.results if result.status == "right" and result.samples_s
+        ],
         "datetime": run.header.started,
         "version": VERSION,
     }
     return {path: json.dumps(document, indent=1).encode() + b"\n"}
 
 
-def benchmark(result: Result) -> dict[str, JSON]:
-    """Return the benchmark of one case."""
+def benchmark_of_case(result: Result) -> dict[str, JSON]:
+    """Return a measured case as one benchmark of pytest-benchmark."""
     measurement = result.measurement
     assert measurement, "only measured cases are exported"
     return {
@@ -52,12 +54,12 @@ def benchmark(result: Result) -> dict[str, JSON]:
         "param": None,
         "extra_info": extra_info(result.case, measurement, result.machine_code_sha256),
         "options": {"timer": measurement.timer, "disable_gc": False, "warmup": True},
-        "stats": {**statistics_of(result.samples_s), "iterations": 1},
+        "stats": {**sample_statistics(result.samples_s), "iterations": 1},
     }
 
 
 def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, JSON]:
-    """Return the values of a case that pytest-benchmark's columns do not have."""
+    """Return the values of a case, such as its checksum, for which pytest-benchmark has no column."""
     return {
         "case": case,
         "median_low_s": measurement.low_s,
@@ -68,8 +70,8 @@ def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) ->
     }
 
 
-def statistics_of(samples: Sequence[float]) -> dict[str, JSON]:
-    """Return the columns of pytest-benchmark's table, and all samples."""
+def sample_statistics(samples: Sequence[float]) -> dict[str, JSON]:
+    """Return the statistics that pytest-benchmark shows, and all samples in seconds."""
     quartile_1_s, median_s, quartile_3_s = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
     mean_s, standard_deviation_s = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0
     low_fence_s, high_fence_s = (

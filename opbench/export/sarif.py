@@ -38,7 +38,7 @@ class FaultAtLine:
 
     @property
     def text(self) -> str:
-        """Return the message, the thread, the details and an example case."""
+        """Return the text of the finding: message, thread, details and the name of one case."""
         finding = self.finding
         more_cases = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
         thread_text = f", {finding.block_and_thread}" if finding.block_and_thread else ""
@@ -46,17 +46,17 @@ class FaultAtLine:
         return f"{finding.message}{thread_text}.{details} In {self.cases[0]}{more_cases}."
 
 
-def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
+def faults_by_line(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
     """Return the faults by kind and line; `file_of` names a variant's file, for faults without a line."""
-    return _by_line([(result, faults_of(result, file_of(result))) for result in results], "error")
+    return _merge_by_line([(result, faults_of(result, file_of(result))) for result in results], "error")
 
 
-def notes(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
+def notes_by_line(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
     """Return allowed but surprising behaviour, such as several threads that store one value, by kind and line."""
-    return _by_line([(result, result.verdict.notes) for result in results if result.verdict], "note")
+    return _merge_by_line([(result, result.verdict.notes) for result in results if result.verdict], "note")
 
 
-def _by_line(findings_by_result: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> list[FaultAtLine]:
+def _merge_by_line(findings_by_result: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> list[FaultAtLine]:
     """Merge equal findings at one line; each result has the cases with the finding."""
     first_by_key: dict[tuple[str, str, int], Finding] = {}
     cases: dict[tuple[str, str, int], list[str]] = {}
@@ -75,34 +75,34 @@ def _uri(file: str) -> str:
     return Path(file).resolve().as_uri() if relative.startswith("..") else Path(relative).as_posix()
 
 
-def sarif(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
+def sarif_log(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
     """Return the faults as a SARIF log."""
-    names = sorted({fault.finding.rule for fault in faults})
+    rule_names = sorted({fault.finding.rule for fault in faults})
     driver: dict[str, JSON] = {
         "name": "opbench",
         "semanticVersion": __version__,
-        "rules": [_rule(name) for name in names],
+        "rules": [_sarif_rule(name) for name in rule_names],
     }
-    entries = [_entry(fault, names.index(fault.finding.rule)) for fault in faults]
+    entries = [_sarif_result(fault, rule_names.index(fault.finding.rule)) for fault in faults]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": entries}]}
 
 
-def _rule(name: str) -> dict[str, JSON]:
-    """Return a rule's title and remedy as SARIF."""
+def _sarif_rule(name: str) -> dict[str, JSON]:
+    """Return a rule of the checker with its title and remedy in SARIF's form."""
     rule = rule_of(name.replace("-", "_"))
     help_text = f"{rule.remedy} See: opbench help finding {name}".strip()
     return {"id": name, "shortDescription": {"text": rule.title}, "help": {"text": help_text}}
 
 
-def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
+def _sarif_result(fault: FaultAtLine, index: int) -> dict[str, JSON]:
     """Return a fault as a SARIF result; `index` is the position of its rule."""
     finding = fault.finding
-    entry: dict[str, JSON] = {
+    sarif_result: dict[str, JSON] = {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": fault.level,
         "message": {"text": fault.text},
-        "locations": [_location(*finding.location_to_show)],
+        "locations": [_sarif_location(*finding.location_to_show)],
         "partialFingerprints": {"opbench/v1": f"{finding.rule}:{fault.uri}:{fault.line}"},
         "properties": {"remedy": finding.remedy},
     }
@@ -110,13 +110,13 @@ def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
     if finding.location_to_show[0] != finding.file and finding.line:
         related.insert(0, RelatedLocation("in the header", finding.file, finding.line, finding.column))
     if related:
-        entry["relatedLocations"] = [
-            {**_location(r.file, r.line, r.column), "message": {"text": r.message}} for r in related
+        sarif_result["relatedLocations"] = [
+            {**_sarif_location(r.file, r.line, r.column), "message": {"text": r.message}} for r in related
         ]
-    return entry
+    return sarif_result
 
 
-def _location(file: str, line: int, column: int) -> dict[str, JSON]:
+def _sarif_location(file: str, line: int, column: int) -> dict[str, JSON]:
     """Return a source position as SARIF; an unknown line becomes line 1."""
     region = {"startLine": max(line, 1), **({"startColumn": column} if column else {})}
     return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region}}

@@ -24,7 +24,7 @@ class Builder:
 
     def __init__(self, name: str, seed: int = 0) -> None:
         self.name = name
-        self._random = np.random.RandomState(seed)  # MT19937 seeded by one number, as PyTorch's generator for the CPU
+        self._random = np.random.RandomState(seed)  # the same generator as PyTorch's on the CPU
         self._catalog = Catalog()
         self._values: dict[str, Value] = {}
         self._nodes: list[Node] = []
@@ -165,7 +165,7 @@ class Builder:
         return self.node(name, "attention", axes, {"qkv": qkv}, shape=(rows, width // 3))
 
     def relu(self, x: Value, *, name: str = "") -> Value:
-        """Add max(x, 0)."""
+        """Add a ReLU: max(x, 0) for each element."""
         return self.node(self._name("relu", name), "relu", {"n": x.elements}, {"x": x}, shape=x.shape)
 
     def activation(self, op: str, x: Value, gate: Value | None = None, *, name: str = "") -> Value:
@@ -227,14 +227,14 @@ class Builder:
         return self._add(name, "groupnorm", axes, {"x": x, "weight": weight, "bias": bias}, x.shape)["out"]
 
     def split(self, x: Value, first: int, *, name: str = "") -> tuple[Value, Value]:
-        """Return two images: the first channels of an image, and the other ones."""
+        """Split an image by channels; return the image of the first channels and that of the others."""
         name = self._name("split", name)
         n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c1": first, "c2": c - first, "h": h, "w": w}
         first_channels, other_channels = self._add(name, "split", axes, {"x": x}).values()
         return first_channels, other_channels
 
-    def pixels(self, x: Value, *, name: str = "") -> Value:
+    def flatten_pixels(self, x: Value, *, name: str = "") -> Value:
         """Return an image as rows: one row for each pixel, one column for each channel.
 
         The rows are in the order of nhwc: a network that computes the image in nhwc needs no conversion.
@@ -260,6 +260,9 @@ class Builder:
             )
         nhwc_view = self._value(f"{name}.pixels", (n, h, w, c), of=rows.name, layout="nhwc")
         return self._convert(name, nhwc_view, "nchw", (n, c, h, w))
+
+    pixels = flatten_pixels
+    """The former name of `flatten_pixels`."""
 
     def _convert(self, name: str, x: Value, layout: str, shape: tuple[int, ...]) -> Value:
         """Add a conversion of an image to the other layout."""

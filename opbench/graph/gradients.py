@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.values import Node, Value, seen_flat, splits_axes
+from opbench.graph.values import Node, Value, fits_flat_axes, splits_axes
 from opbench.kernels.backward import forward_tensor_of, gradient_entries, problem_of_entry
 from opbench.kernels.folders import Catalog
 from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
@@ -97,7 +97,10 @@ class _Backward:
             if missing := [tensor_name for tensor_name in entry.inputs.values() if tensor_name not in names]:
                 raise UsageError(
                     f"{node.name}: the gradient of this node needs '{missing[0]}', on which no loss depends; use all "
-                    "results of the node, or remove the unused ones"
+                    "results of the node, or remove the unused ones",
+                    kind="no-gradient-path",
+                    subject=node.name,
+                    value=missing[0],
                 )
             if entry.operator:
                 self._append_node(node, entry, names)
@@ -117,9 +120,14 @@ class _Backward:
                 forward_value = self.graph.values[names[forward_tensor_of(node.problem, tensor_name).name]]
                 name = self._gradient_name(forward_value.name, node, tensor_name)
                 shape, layout = forward_value.shape, forward_value.layout
-                if not (shape == tensor.shape or seen_flat(shape, tensor.shape) or splits_axes(shape, tensor.shape)):
-                    shape, layout = tensor.shape, "nchw"  # the operator merges axes: a view has the value's shape
-            else:  # a result that is not requested
+                if not (
+                    shape == tensor.shape or fits_flat_axes(shape, tensor.shape) or splits_axes(shape, tensor.shape)
+                ):
+                    shape, layout = (
+                        tensor.shape,
+                        "nchw",
+                    )  # the operator merges axes, so the gradient is a view in the value's shape
+            else:  # nobody asked for this result
                 name, shape, layout = f"{node.name}.{tensor_name}", tensor.shape, "nchw"
             self.values[name] = Value(name, shape, tensor.dtype, layout)
             outputs[tensor.name] = names[tensor_name] = name
@@ -181,7 +189,10 @@ class _Backward:
 
     def _add_sum(self, origin: str, addend: str, other: str, name: str) -> str:
         """Add the node that adds two gradients of a value; return the name of the sum."""
-        value, dtype = self.graph.values[origin], self.values[addend].dtype  # f32 of a parameter that is stored in bf16
+        value, dtype = (
+            self.graph.values[origin],
+            self.values[addend].dtype,
+        )  # the sum is f32 even if the parameter is stored in bf16
         axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
         problem = self.catalog.operator("elementwise").from_axes(axes)
         self.values[name] = Value(name, value.shape, dtype, value.layout)

@@ -14,7 +14,7 @@ import numpy as np
 
 from opbench import units
 from opbench.errors import UsageError, unknown_name
-from opbench.graph.values import Node, Value, seen_flat, splits_axes
+from opbench.graph.values import Node, Value, fits_flat_axes, splits_axes
 from opbench.kernels.arrays import compute_on_gpu
 from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
@@ -52,7 +52,9 @@ class Graph:
         result = {}
         for name in self.inputs:
             value = self.values[name]
-            if value.dtype in INTEGERS:  # as a node draws them that reads them: not all numbers are indices
+            if (
+                value.dtype in INTEGERS
+            ):  # drawn as the node that reads them requires: not every integer is a valid index
                 node, tensor = next((node, t) for node in self.nodes for t, v in node.inputs.items() if v == name)
                 result[name] = node.problem.make_inputs(seed)[tensor].reshape(value.shape)
             else:
@@ -99,7 +101,7 @@ class Graph:
                 kind="duplicate-name",
                 subject=duplicate,
             )
-        self._check_ends()
+        self._check_inputs_and_weights()
         for value in self.values.values():
             self._check_view(value)
         for node in self.nodes:
@@ -203,7 +205,7 @@ class Graph:
             raise UsageError(unknown_name("value", name, self.values, place=owner))
         return self.values[name]
 
-    def _check_ends(self) -> None:
+    def _check_inputs_and_weights(self) -> None:
         """Check that inputs, outputs, weights and state are values, and that arrays have the right shape and dtype."""
         names_by_role = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
         for role, names in names_by_role.items():
@@ -230,7 +232,11 @@ class Graph:
             if (array.shape, array.dtype) != (value.shape, DTYPES[value.dtype]):
                 raise UsageError(
                     f"state '{name}' is {array.dtype}{list(array.shape)}; give an array of "
-                    f"{value.dtype}{list(value.shape)}"
+                    f"{value.dtype}{list(value.shape)}",
+                    kind="other-shape",
+                    subject=name,
+                    value=(str(array.dtype), array.shape),
+                    allowed=(value.dtype, value.shape),
                 )
         for name, array in self.weights.items():
             if array.shape != self.values[name].shape:
@@ -264,7 +270,9 @@ class Graph:
                     value=(*visited, of),
                 )
             is_inside = 0 <= value.offset <= base.elements - value.elements
-            is_flat_or_whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
+            is_flat_or_whole = (
+                base.elements == value.elements or len(base.shape) == 1
+            )  # a view of a part needs a base with one axis
             if base.dtype != value.dtype or not is_inside or not is_flat_or_whole:
                 raise UsageError(
                     f"{self.name}: '{value.name}' {value.shape} {value.dtype} cannot be a view of '{base.name}' "
@@ -298,7 +306,7 @@ class Graph:
                 )
             value = self._require_value(node.name, value_by_tensor[tensor.name])
             splits = tensor.name not in layouts and splits_axes(value.shape, tensor.shape)
-            if value.shape != tensor.shape and not splits and not seen_flat(value.shape, tensor.shape):
+            if value.shape != tensor.shape and not splits and not fits_flat_axes(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, but '{value.name}' "
                     f"has {value.shape}; connect a value of the right shape, or change the sizes of the node",
@@ -388,7 +396,7 @@ class Graph:
                 value=tuple(error.args[1]),
             ) from None
         waiting, ordered = {name: set(before) for name, before in predecessors.items()}, []
-        while waiting:  # takes the first node that can run, so a correct order stays unchanged
+        while waiting:  # take the first node that can run, so a correct order stays unchanged
             name = next(n for n, before in waiting.items() if not before)
             del waiting[name]
             for before in waiting.values():
@@ -491,14 +499,14 @@ class Graph:
                 )
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Compute every value in float64 by the operators' references.
+        """Return every value of the network in float64, computed by the operators' references.
 
         Network inputs and weights are first rounded to their stored dtype.
         """
         return self._compute_values(self._float64_values(inputs), lambda problem, tensors: problem.evaluated(tensors))
 
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Compute the outputs in float64 by the operators' references.
+        """Return the outputs in float64, computed by the operators' references.
 
         A large network is computed on the GPU, if there is one with enough memory.
         """
@@ -528,7 +536,7 @@ class Graph:
     def _compute_values(
         self, inputs: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]
     ) -> Arrays:
-        """Return every value of the network; `compute` returns the outputs of one problem for its inputs."""
+        """Return every value of the network, node by node; `compute` returns the outputs of a problem."""
         arrays = {name: array.copy() if name in self.state else array for name, array in inputs.items()}
 
         def view_of(name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -42,7 +42,7 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
             )
         draft.add(node, layouts.get(node.name, layout))
     for name in graph.outputs:
-        draft.nchw(name)
+        draft.read_in_nchw(name)
     return rebuild_graph(graph, draft.values, draft.nodes, draft.weights)
 
 
@@ -68,11 +68,11 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
     )
 
 
-# What a node allows -----------------------------------------------------------------------------------------------
+# The layouts of a node ---------------------------------------------------------------------------------------------
 
 
 def renamed_original(graph: Graph, name: str) -> str:
-    """Return the value of which this is only a renaming: a view with the same shape, through all such views."""
+    """Return the value behind a chain of views that only rename it, without a change of shape."""
     value = graph.values[name]
     is_renaming = value.of and graph.values[value.of].shape == value.shape
     return renamed_original(graph, value.of) if is_renaming else name
@@ -125,7 +125,9 @@ def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
     axes, out = node.problem.axes, graph.values[next(iter(node.outputs.values()))]
     others = [value for name in node.inputs.values() if (value := graph.values[name]).shape != out.shape]
     broadcast = axes.get("broadcast", "none")
-    if len(out.shape) != 4 or axes.get("training") == "yes":  # dropout's mask goes by the place in memory
+    if (
+        len(out.shape) != 4 or axes.get("training") == "yes"
+    ):  # dropout draws its mask by the position in memory, so both layouts would give different masks
         return LAYOUTS[:1]
     if broadcast == "channel":
         n, c, h, w = out.image
@@ -138,7 +140,7 @@ def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
     """Return the node's problem in a layout."""
     if layout == "nhwc" and node.problem.axes.get("broadcast") == "channel":
         n, c, h, w = graph.values[next(iter(node.outputs.values()))].image
-        if node.problem.axes["channels"] != c:  # one number for each channel of each image
+        if node.problem.axes["channels"] != c:  # an operand with one number for each channel of each image
             return with_modes(node.problem, broadcast="outer_inner", outer=n, channels=h * w, inner=c)
         return with_modes(node.problem, outer=n * h * w, channels=c, inner=1)
     return with_modes(node.problem, layout=layout) if has_image_layouts(node.problem) else node.problem
@@ -149,7 +151,7 @@ def is_depthwise_filter(node: Node, tensor: str) -> bool:
     return (node.operator, tensor) == ("depthwise_conv2d", "weight")
 
 
-def same_memory(value: Value) -> bool:
+def has_same_order_in_both(value: Value) -> bool:
     """Return whether the elements of an image have the same order in nchw and nhwc: it has one channel or one pixel."""
     _, c, h, w = value.image
     return c == 1 or h * w == 1
@@ -235,13 +237,13 @@ class _LayoutRewriter:
             return
         inputs = {}
         for tensor, name in node.inputs.items():
-            if tensor == "x" and self.in_nhwc(name) and can_permute_columns(self.graph, node, tensor):
+            if tensor == "x" and self.is_in_nhwc_order(name) and can_permute_columns(self.graph, node, tensor):
                 inputs[tensor] = self.nhwc_rows(name)
                 inputs["weight"] = self.permuted_columns(node.inputs["weight"], name)
             elif layout == "nhwc" and is_depthwise_filter(node, tensor):
                 inputs[tensor] = self.permuted_depthwise(name)
             elif tensor not in inputs:
-                inputs[tensor] = self.read(name, layout)
+                inputs[tensor] = self.read_in_layout(name, layout)
         outputs = {}
         for tensor, name in node.outputs.items():
             outputs[tensor] = name
@@ -263,30 +265,30 @@ class _LayoutRewriter:
             image = self.name_in_layout(out, "nhwc")
             self.values[image] = replace(self.values[image], of=x)
 
-    def read(self, name: str, layout: str) -> str:
+    def read_in_layout(self, name: str, layout: str) -> str:
         """Return the form of a value that a node in this layout reads; only images can be in nhwc."""
         if len(self.graph.values[name].shape) != 4:
-            return self.nchw(name)
+            return self.read_in_nchw(name)
         if self.graph.base(name) in self.weights:
             return name if layout == "nchw" else self.permuted_weight(name)
         return self.image_in_layout(renamed_original(self.graph, name), layout)
 
-    def nchw(self, name: str) -> str:
-        """Return a value in nchw, under its original name."""
+    def read_in_nchw(self, name: str) -> str:
+        """Return the name of a value in nchw, which is the original name; add the conversion if it is missing."""
         if image := underlying_image(self.graph, name):
             self.image_in_layout(image, "nchw")
         return name
 
     def image_in_layout(self, image: str, layout: str) -> str:
-        """Return an image in this layout; the first call adds the conversion."""
+        """Return the name of an image in a layout; the first call adds the node that converts the image."""
         if base := self.graph.values[image].of:
-            self.nchw(base)
+            self.read_in_nchw(base)
         current_layout, name = self.layout_by_image.get(image, "nchw"), self.name_in_layout(image, layout)
         if layout == current_layout or image in self.converted:
             return name
         self.converted.add(image)
         source = self.name_in_layout(image, current_layout)
-        if same_memory(self.graph.values[image]):
+        if has_same_order_in_both(self.graph.values[image]):
             self.values[name] = replace(self.values[name], of=source)
         else:
             node = f"{image}.to_{layout}"
@@ -300,9 +302,9 @@ class _LayoutRewriter:
         if layout == "nchw":
             return image
         shape = tuple(value.shape[axis] for axis in PERMUTATION)
-        return self.new(replace(value, name=f"{image}.nhwc", shape=shape, layout=layout, of=""))
+        return self.add_value(replace(value, name=f"{image}.nhwc", shape=shape, layout=layout, of=""))
 
-    def new(self, value: Value) -> str:
+    def add_value(self, value: Value) -> str:
         """Add a value to the network unless it exists; return its name."""
         if value.name in self.graph.values:
             raise UsageError(
@@ -315,22 +317,22 @@ class _LayoutRewriter:
 
     # Where flattening meets a linear layer ----------------------------------------------------------------------------
 
-    def in_nhwc(self, name: str) -> bool:
+    def is_in_nhwc_order(self, name: str) -> bool:
         """Return whether a flattened image is in nhwc order, which differs from the original network."""
         image = underlying_image(self.graph, name)
-        if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
+        if image is None or len(self.graph.values[name].shape) == 4 or has_same_order_in_both(self.graph.values[image]):
             return False
         return self.layout_by_image.get(image) == "nhwc"
 
     def nhwc_rows(self, name: str) -> str:
         """Return a flattened image in nhwc order."""
         source = self.name_in_layout(str(underlying_image(self.graph, name)), "nhwc")
-        return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
+        return self.add_value(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 
     def permuted_columns(self, weight: str, rows: str) -> str:
         """Return the weight of a linear layer with its columns in the order of nhwc rows."""
         _, c, h, w = self.graph.values[str(underlying_image(self.graph, rows))].image
-        name = self.new(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
+        name = self.add_value(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
         columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
         self.weights[name] = np.ascontiguousarray(columns.reshape(self.graph.values[weight].shape))
         return name
@@ -338,7 +340,7 @@ class _LayoutRewriter:
     def permuted_depthwise(self, name: str) -> str:
         """Return a depthwise filter for the nhwc layout."""
         value = self.graph.values[name]
-        permuted = self.new(
+        permuted = self.add_value(
             replace(value, name=f"{name}.nhwc", shape=tuple(value.shape[axis] for axis in DEPTHWISE_PERMUTATION))
         )
         self.weights[permuted] = np.ascontiguousarray(self.graph.weights[name].transpose(DEPTHWISE_PERMUTATION))

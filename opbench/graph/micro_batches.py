@@ -117,7 +117,7 @@ class _MicroBatchBuilder:
                 next_value, updates="", of=GRADIENTS, offset=self.gradient_elements + start
             )
         self.state[STATISTICS_ARENA] = arena
-        self.weights["micro_batches"] = np.array([self.training.recipe.micro], np.float32)
+        self.weights["micro_batches"] = np.array([self.training.recipe.micro_batches], np.float32)
         self.values |= {
             STATISTICS_ARENA: Value(STATISTICS_ARENA, (end_element,)),
             f"{STATISTICS_ARENA}.next": Value(f"{STATISTICS_ARENA}.next", (end_element,), updates=STATISTICS_ARENA),
@@ -181,7 +181,7 @@ class _MicroBatchBuilder:
         return replace(node, inputs={tensor: sums.get(name, name) for tensor, name in node.inputs.items()})
 
     def _make_problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
-        """Return a problem of an operator by its name."""
+        """Return the problem of the operator with this name and these axes."""
         return self.catalog.operator(operator).from_axes(axes)
 
 

@@ -93,7 +93,7 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
             continue
         inputs, values, weights = dict(producer.inputs), [], {}
         if producer.operator in ("conv2d", "depthwise_conv2d") and mode_value == "none":
-            # There is no ReLU without a bias; one of zeros changes no bit but the sign of a zero.
+            # A linear layer has no ReLU without a bias. A bias of zeros only changes the sign of zeros.
             inputs["bias"] = f"{producer.name}.bias.zero"
             channels = int(producer.problem.scope["k" if producer.operator == "conv2d" else "c"])
             weights[inputs["bias"]] = np.zeros(channels, np.float32)

@@ -1,4 +1,4 @@
-"""Return the distinct problems in a network, for its suite."""
+"""Find the distinct problems of a network, from which its suite is made."""
 
 from __future__ import annotations
 

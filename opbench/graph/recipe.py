@@ -1,4 +1,4 @@
-"""A recipe: how a network is trained, without the data. It has loss, optimiser, schedule and passes."""
+"""The recipe of a training: loss, optimiser, schedule, precision and passes, but not the data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Recipe(OptimiserOptions):
                 raise UsageError(unknown_name("pass", name, (*TRAINING_PASSES, RECOMPUTE), place="--disable"))
 
     @property
-    def micro(self) -> int:
+    def micro_batches(self) -> int:
         """Return the number of micro-batches per step, over all devices."""
         return self.accumulate * self.ranks
 
@@ -129,7 +129,7 @@ class Recipe(OptimiserOptions):
         warmup_factor = np.minimum(1.0, (step_index + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return (rates * warmup_factor).astype(np.float32)
 
-    def hyper(self) -> np.ndarray:
+    def optimizer_constants(self) -> np.ndarray:
         """Return the constants of the optimiser in the order that its operator expects: [4] float32."""
         operator_constants = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
         return np.array([*operator_constants, self.decay], np.float32)

@@ -57,7 +57,7 @@ def training_graph(
             value=(len(network.inputs), len(network.outputs)),
         )
     training = _TrainingBuilder(network, recipe, items).training()
-    return with_micro_batches(training) if recipe.micro > 1 else training
+    return with_micro_batches(training) if recipe.micro_batches > 1 else training
 
 
 @dataclass
@@ -140,7 +140,7 @@ class _TrainingBuilder:
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
                 dropout_count = sum(
                     other.operator == "dropout" for other in nodes
-                )  # the same, whichever passes have run
+                )  # the original name does not depend on the passes
                 axes["seed"] = (self.recipe.seed * 1000 + dropout_count + 1) % 2**31
                 problem = self._make_problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
@@ -152,12 +152,12 @@ class _TrainingBuilder:
                 nodes.append(replace(node, problem=problem, outputs={**node.outputs, "logsumexp": name}))
             else:
                 nodes.append(node)
-        table, hyper = self.recipe.learning_rates(), self.recipe.hyper()
+        table, hyper = self.recipe.learning_rates(), self.recipe.optimizer_constants()
         state |= {"learning_rates": table, "hyper": hyper}
         values |= {name: Value(name, state[name].shape) for name in ("learning_rates", "hyper")}
         values["rates"] = Value("rates", (4,))
         axes, rates = {"steps": self.recipe.steps}, "rates"
-        if self.recipe.clip:  # the last of the rates is written when the gradient is known
+        if self.recipe.clip:  # the factor that clips is the last rate; the gradient determines it
             axes, rates = axes | {"factor": "later"}, "rates.of_step"
             values[rates] = Value(rates, (3,), of="rates")
             state["rates"] = np.zeros(4, np.float32)
@@ -242,9 +242,11 @@ class _TrainingBuilder:
                 subject=graph.name,
             )
         target_dtype = "i32" if has_classes else scores.dtype
-        target_features = scores.shape[0] // rows if has_classes else scores.elements // rows  # of text, one a token
+        target_features = (
+            scores.shape[0] // rows if has_classes else scores.elements // rows
+        )  # text has one target per token
         values, state, nodes = dict(graph.values), dict(graph.state), []
-        item_count = self.recipe.steps * self.recipe.micro * rows
+        item_count = self.recipe.steps * self.recipe.micro_batches * rows
         values["order"], state["order"] = Value("order", (item_count,), "i32"), np.zeros(item_count, np.int32)
         for label, dtype, features in (
             ("data", image.dtype, image.elements // rows),
@@ -272,7 +274,7 @@ class _TrainingBuilder:
             axes = {"rows": scores.shape[0], "cols": scores.shape[1]}
         else:
             axes = {"n": scores.elements}
-        axes["micro"] = self.recipe.micro
+        axes["micro"] = self.recipe.micro_batches
         problem = self._make_problem("loss", operator, {**axes, "dtype": scores.dtype})
         score_tensor, target_tensor = (tensor.name for tensor in problem.input_tensors())
         loss, gradient = (tensor.name for tensor in problem.output_tensors())
@@ -306,7 +308,10 @@ class _TrainingBuilder:
             if gradient not in writer_index:
                 raise UsageError(
                     f"weight '{name}': the gradient '{gradient}' is not the result of a separate node; use the "
-                    f"weight in a node that computes a gradient for it, or exclude '{name}' from training"
+                    f"weight in a node that computes a gradient for it, or exclude '{name}' from training",
+                    kind="no-separate-gradient",
+                    subject=name,
+                    value=gradient,
                 )
         order = sorted(gradients, key=lambda name: (writer_index[gradients[name]], name))
         positions, values, end_element = {}, dict(graph.values), 0

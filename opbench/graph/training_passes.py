@@ -41,7 +41,9 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
         producer = _sole_producer(graph, relu, "dout", "mask")
         if producer is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, producer):
             continue
-        if producer.operator == "maxpool2d_backward":  # it has read its own input, which must be the ReLU's output
+        if (
+            producer.operator == "maxpool2d_backward"
+        ):  # this gradient reads its forward node's input, which must be the ReLU's output
             if producer.inputs["x"] != relu.inputs["out"]:
                 continue
             node = _with_epilogue(producer, "mask", {}, relu.outputs["dx"])
@@ -114,7 +116,7 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
             reading_backward = replace(
                 backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs
             )
-        except UsageError:  # a window of more positions than a byte holds
+        except UsageError:  # one byte cannot hold the positions of such a large window
             continue
         saved_bytes = _total_bytes(pool, backward) - _total_bytes(writing_pool, reading_backward)
         if saved_bytes <= 0:

@@ -24,7 +24,7 @@ BF16_PARAMETERS = "parameters.bf16"
 
 @dataclass(frozen=True)
 class Exchange:
-    """How the micro-batches of a step add up their gradients."""
+    """The buffers into which the micro-batches of a step, and the ranks, add their gradients."""
 
     written: str
     """The state that each micro-batch writes: gradients, then its batch statistics and its loss."""
@@ -59,10 +59,10 @@ class Training:
         """Return the state of the parameters for the network's weights: one array, and its bf16 copy if nodes
         read it.
         """
-        arena = self.arena(weights)
+        arena = self.parameter_array(weights)
         return with_bf16_copy(arena) if BF16_PARAMETERS in self.graph.state else {"parameters": arena}
 
-    def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+    def parameter_array(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the array that holds all parameters, filled with the network's weights."""
         forward_weights = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
         arena = self.graph.state["parameters"].copy()
@@ -70,7 +70,7 @@ class Training:
             arena[start : start + math.prod(shape)] = forward_weights[name].reshape(-1)
         return arena
 
-    def running(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def running_statistics(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state with the network's running statistics."""
         states = {name: self.graph.state[name].copy() for name, _ in self.statistics.values()}
         for weight, (name, start) in self.statistics.items():

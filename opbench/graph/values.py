@@ -28,7 +28,7 @@ def splits_axes(shape: tuple[int, ...], finer: tuple[int, ...]) -> bool:
     return math.prod(shape) == math.prod(finer) and boundaries >= set(itertools.accumulate(shape, operator.mul))
 
 
-def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
+def fits_flat_axes(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
     """Return whether the flat axes (elements) or (outer, channels, inner) fit an array's shape.
 
     They fit if each flat axis is a run of neighbouring axes of the array.

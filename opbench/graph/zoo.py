@@ -23,7 +23,7 @@ def lenet(batch: int = 1) -> Graph:
 
 
 def alexnet(batch: int = 1) -> Graph:
-    """AlexNet on 1x224x224 images, ten classes (Krizhevsky et al. 2012), without padding in the first convolution."""
+    """Return AlexNet for 1x224x224 images, ten classes (Krizhevsky et al. 2012); the first layer has no padding."""
     net = Builder("alexnet")
     x = net.input("image", batch, 1, 224, 224)
     x = net.relu(net.conv2d(x, 96, 11, stride=4, name="conv1"), name="relu1")
@@ -40,7 +40,7 @@ def alexnet(batch: int = 1) -> Graph:
 def unet(
     batch: int = 1, size: int = 256, base: int = 64, levels: int = 4, channels: int = 1, classes: int = 1
 ) -> Graph:
-    """UNet with padded convolutions and nearest upsampling (Ronneberger et al. 2015).
+    """Return UNet with padded convolutions and nearest upsampling (Ronneberger et al. 2015).
 
     Each level has two 3x3 convolutions with batch norm and ReLU; `levels` max poolings down, as many upsamplings.
     """
@@ -72,7 +72,7 @@ def unet(
 
 
 def resnet18(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64, classes: int = 1000) -> Graph:
-    """ResNet-18 on images of 3 channels, 1000 classes (He et al. 2015): blocks of two 3x3 convolutions and a sum.
+    """Return ResNet-18 for 3 channels and 1000 classes (He et al. 2015): blocks of two 3x3 convolutions and a sum.
 
     `base` is the number of channels of the first stage.
     """
@@ -80,7 +80,7 @@ def resnet18(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64,
 
 
 def resnet50(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64, classes: int = 1000) -> Graph:
-    """ResNet-50 on images of 3 channels, 1000 classes (He et al. 2015), its stride in the 3x3 convolutions.
+    """Return ResNet-50 for images of 3 channels, 1000 classes (He et al. 2015), its stride in the 3x3 convolutions.
 
     Each block has a 1x1, a 3x3 and a 1x1 convolution to four times `base` channels, and a sum.
     """
@@ -129,7 +129,7 @@ def _resnet(
 
 
 def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int = 1000, width: int = 100) -> Graph:
-    """MobileNetV3-Large on images of 3 channels, 1000 classes (Howard et al. 2019), as torchvision defines it.
+    """Return MobileNetV3-Large for images of 3 channels, 1000 classes (Howard et al. 2019), as torchvision defines it.
 
     Each block expands the channels by a 1x1 convolution, filters each channel by a depthwise 3x3 or 5x5 convolution,
     scales channels by squeeze and excitation in some blocks, and projects to fewer channels. `width` is the number of
@@ -218,7 +218,7 @@ def _multiple_of_8(channels: float) -> int:
 
 
 def diffusion(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128) -> Graph:
-    """UNet of a diffusion model with one down block, a middle block and one up block (Ho et al. 2020).
+    """Return the UNet of a diffusion model with one down block, a middle block and one up block (Ho et al. 2020).
 
     Inputs are images, or latent ones, and for each the `base` features of its time step, sines and cosines as a rule.
     Residual blocks have group norm with SiLU, 3x3 convolutions and a sum with the embedded time; `base` is their number
@@ -284,7 +284,7 @@ def _diffusion_noise(net: Builder, image: Value, time: Value) -> Value:
 
     def attention(x: Value, name: str) -> Value:
         c = x.shape[1]
-        rows = net.pixels(net.groupnorm(x, name=f"{name}.norm"), name=f"{name}.pixels")
+        rows = net.flatten_pixels(net.groupnorm(x, name=f"{name}.norm"), name=f"{name}.pixels")
         rows = net.attention(net.linear(rows, 3 * c, name=f"{name}.qkv"), -(-c // 64), batch, "none", name=name)
         rows = net.linear(rows, c, name=f"{name}.projection")
         return net.elementwise("add", net.image(rows, x, name=f"{name}.image"), x, name=f"{name}.sum")
@@ -304,7 +304,7 @@ def _diffusion_noise(net: Builder, image: Value, time: Value) -> Value:
 def gpt2(
     batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
 ) -> Graph:
-    """GPT-2 with 124 million parameters (Radford et al. 2019): scores of the token after one place of each sequence.
+    """Return GPT-2 (124 million parameters, Radford et al. 2019), which scores the next token of each sequence.
 
     Inputs are the tokens of all sequences and, for each sequence, the row among all tokens after which a token is
     predicted: for whole sequences the last one of each.
@@ -318,7 +318,7 @@ def gpt2(
 def gpt2_for_training(
     batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
 ) -> Graph:
-    """GPT-2 with scores of the token after each place of each sequence, as training needs them: (batch x tokens) rows.
+    """Return GPT-2 for training: it scores the next token at each place of each sequence, (batch x tokens) rows.
 
     The only input are the tokens. The weights are those of `gpt2`, by name.
     """
@@ -340,7 +340,7 @@ def _gpt2_rows(
             value=width,
             allowed=heads,
         )
-    bound = 0.02 * 3**0.5  # a deviation of 0.02
+    bound = 0.02 * 3**0.5  # weights with a standard deviation of 0.02
     table = net.weight("tokens.weight", (vocabulary, width), bound)
     places = net.weight("positions.weight", (tokens, width), bound)
     x = net.embedding(table, net.input("tokens", batch, tokens, dtype="i32"), name="embedding")

@@ -127,7 +127,7 @@ def advise(
             if recommendation[1] > strongest.get(recommendation[0], ("", 0.0))[1]:
                 strongest[recommendation[0]] = recommendation
     rule_advice = [
-        _advice(*recommendation, _gain(recommendation[0], facts), problems, variants_with)
+        _make_advice(*recommendation, _expected_gain(recommendation[0], facts), problems, variants_with)
         for recommendation in strongest.values()
     ]
     ranked = sorted(rule_advice, key=lambda advice: -advice.strength)
@@ -139,7 +139,7 @@ def advise(
     return [replace(advice, in_use=True, strength=0.0) for advice in ranked[:1]]
 
 
-def _gain(mechanism: str, facts: Facts) -> Gain:
+def _expected_gain(mechanism: str, facts: Facts) -> Gain:
     """Return the expected gain of a mechanism in a case with these facts."""
     return expected_gain(mechanism, distance_of(mechanism, facts), facts.kind, facts.bound_s)
 
@@ -161,7 +161,7 @@ def advise_lines(
         if problem.mechanism not in mechanisms_in_use:
             costliest.setdefault(problem.mechanism, problem)
     return [
-        _advice(
+        _make_advice(
             problem.mechanism,
             LINE_STRENGTH * min(1.0, problem.share),
             LIMIT_OF_PROBLEM.get(problem.kind, problem.kind),
@@ -175,7 +175,7 @@ def advise_lines(
     ]
 
 
-def _advice(
+def _make_advice(
     mechanism: str,
     strength: float,
     limit: str,
@@ -187,7 +187,7 @@ def _advice(
 ) -> Advice:
     """Return one piece of advice with the lines that have a problem which the mechanism removes."""
     line_problems = [problem for problem in problems if problem.mechanism == mechanism and problem.line]
-    same_kind = [
+    same_kind_problems = [
         problem
         for problem in line_problems
         if (problem.file, problem.kind, problem.unit)
@@ -203,10 +203,10 @@ def _advice(
         file=line_problems[0].file if line_problems else "",
         line=line_problems[0].line if line_problems else 0,
         called_from=line_problems[0].called_from if line_problems else 0,
-        further_lines=tuple(sorted({problem.line for problem in same_kind} - {line_problems[0].line}))
+        further_lines=tuple(sorted({problem.line for problem in same_kind_problems} - {line_problems[0].line}))
         if line_problems
         else (),
-        avoidable_share=min(1.0, sum(problem.share for problem in same_kind)),
+        avoidable_share=min(1.0, sum(problem.share for problem in same_kind_problems)),
         examples=tuple(variants_with(mechanism)),
     )
 

@@ -46,8 +46,8 @@ UNLIMITED_MULTIPROCESSORS = 10**6
 
 
 @dataclass(frozen=True)
-class ChosenFor:
-    """A GPU for which cases are ranked."""
+class RankingGpu:
+    """The properties of a GPU by which unmeasured cases are ranked: peaks, multiprocessors and capability."""
 
     ceilings: Peaks
     sm_count: int
@@ -63,13 +63,13 @@ class ChosenFor:
         return all(launch.shared_bytes <= self.shared_per_block for launch in case.launches(self.sm_count))
 
 
-def target(environment: Environment) -> ChosenFor | None:
-    """Return the GPU of a backend's environment; None without one."""
+def ranking_gpu(environment: Environment) -> RankingGpu | None:
+    """Return the properties of the GPU in a backend's environment; None without a GPU."""
     if environment.capability is None:
         return None
     limits = MULTIPROCESSORS.get(environment.capability)
     shared = limits.shared_per_block if limits else 48 * 1024
-    return ChosenFor(
+    return RankingGpu(
         committed_ceilings(product_key(environment.gpu) or SUBSTITUTE_GPU),
         environment.sm_count,
         environment.capability,
@@ -79,7 +79,7 @@ def target(environment: Environment) -> ChosenFor | None:
 
 
 def rank_cases(
-    fitting: Sequence[Case], gpu: ChosenFor | None, *, product: bool, constant: Collection[str] = ()
+    fitting: Sequence[Case], gpu: RankingGpu | None, *, product: bool, constant: Collection[str] = ()
 ) -> list[Case]:
     """Return the cases that fit a node, best first; `fitting` is in the ladder's order, bottom first.
 
@@ -108,7 +108,7 @@ def _capability(case: Case) -> tuple[int, ...]:
     return parse_capability(case.variant.compute_capability) or ()
 
 
-def expected_s(case: Case, gpu: ChosenFor, constant: Collection[str] = ()) -> float:
+def expected_s(case: Case, gpu: RankingGpu, constant: Collection[str] = ()) -> float:
     """Estimate the seconds of a matrix product, only for ranking cases.
 
     Setup launches that read only inputs in `constant`, which never change, cost nothing. The estimate uses the peak of

@@ -31,11 +31,11 @@ WARP = 32
 SECTORS_PER_PASS = 4
 WIDEST_BYTES = 16
 NARROW_BYTES = 4
-UNCOALESCED = 1.5
+UNCOALESCED_RATIO = 1.5
 """An access with more sectors than this multiple of the ideal is uncoalesced."""
-STRIDED = 4.5
+STRIDED_RATIO = 4.5
 """Below this multiple of the ideal sectors, another index order does not help."""
-DENSE = 0.75
+DENSE_SHARE = 0.75
 """Below this multiple of the ideal sectors lanes share addresses, so wider accesses do not help."""
 STREAMING_FLOPS = 2.0
 """Up to this many FLOPs per byte, loads and stores limit a kernel that reads each byte once."""
@@ -136,7 +136,7 @@ def same_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
 
 @dataclass(frozen=True)
 class LaunchView:
-    """The launches of a case, as the rules of this module read them."""
+    """The traffic of a case's launches with its source texts: the input of the rules in this module."""
 
     subject: Subject
     traffic: Traffic
@@ -144,7 +144,7 @@ class LaunchView:
 
     @property
     def passes(self) -> float:
-        """Return the passes of all launches, in which costs are expressed."""
+        """Return the passes of all launches, to which the cost of a problem is related."""
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
         # Lanes of an atomic request that share an address are serialised.
         serialised_lanes = sum(entry.collisions for entry in self.traffic.lines)
@@ -252,14 +252,14 @@ def _is_wasteful(entry: LineTraffic) -> bool:
     return (
         entry.space == "global"
         and entry.kind != "atomic"
-        and entry.sectors > UNCOALESCED * entry.ideal_sectors
+        and entry.sectors > UNCOALESCED_RATIO * entry.ideal_sectors
         and entry.sectors - entry.ideal_sectors > entry.requests
     )
 
 
 def _is_contiguous(entry: LineTraffic) -> bool:
     """Return whether lanes access different bytes that are contiguous."""
-    return entry.sectors >= DENSE * entry.ideal_sectors and not _is_wasteful(entry)
+    return entry.sectors >= DENSE_SHARE * entry.ideal_sectors and not _is_wasteful(entry)
 
 
 def _are_sectors_distinct(entry: LineTraffic) -> bool:
@@ -280,7 +280,7 @@ def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosi
     wrong_index = any(
         _are_sectors_distinct(other) for other in view.traffic.select(kernel=entry.kernel, space="global")
     )
-    if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST_BYTES and not wrong_index:
+    if entry.sectors < STRIDED_RATIO * entry.ideal_sectors and entry.width < WIDEST_BYTES and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
         if view.subject.uses(VECTORISED_ACCESS):
             diagnosis = view.problem("scalar path", entry, cost, evidence, VECTORISED_ACCESS)

@@ -25,7 +25,7 @@ NAME_LENGTH = 16
 
 @dataclass(frozen=True)
 class Figure:
-    """One number about the whole case, and its source."""
+    """One number about the whole case, with its unit and whether it was counted, predicted or computed."""
 
     name: str
     value: float
@@ -48,12 +48,12 @@ class AnnotatedLine:
     """For a line of the kernel's own file: accesses of the header functions that it calls, merged by kind."""
 
     @property
-    def counted(self) -> bool:
+    def has_counts(self) -> bool:
         """Return whether the line has counted accesses or branches."""
         return bool(self.accesses or self.branches or self.calls)
 
     @property
-    def labelled(self) -> tuple[tuple[str, LineTraffic], ...]:
+    def labelled_accesses(self) -> tuple[tuple[str, LineTraffic], ...]:
         """Return the line's accesses and those of its calls, each with a label."""
         direct = ((self.label(entry), entry) for entry in self.accesses)
         return (*direct, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
@@ -68,7 +68,7 @@ class AnnotatedLine:
         columns = sorted(label.column for label in same_accesses)
         if len(columns) < 2:
             return entry.words
-        # Columns are those of the preprocessed text: they give the order, not the place.
+        # Columns count in the preprocessed text, so they only give the order of the accesses.
         position = columns.index(entry.column)
         names = operands(self.text, entry.kind)
         if len(names) != len(columns):
@@ -79,14 +79,14 @@ class AnnotatedLine:
 
 @dataclass(frozen=True)
 class AnnotatedFile:
-    """A whole source file."""
+    """A source file with the counts and problems of each line."""
 
     path: str
     lines: tuple[AnnotatedLine, ...]
 
-    def around(self, rows: int) -> AnnotatedFile:
+    def near_counts(self, rows: int) -> AnnotatedFile:
         """Keep only lines with counts, problems or findings, and `rows` lines above and below each."""
-        notable = [line.number for line in self.lines if line.counted or line.problems or line.findings]
+        notable = [line.number for line in self.lines if line.has_counts or line.problems or line.findings]
         shown = {number + offset for number in notable for offset in range(-rows, rows + 1)}
         return replace(self, lines=tuple(line for line in self.lines if line.number in shown))
 
@@ -118,8 +118,8 @@ class Explanation:
     next_rungs: tuple[str, ...] = ()
     """Variants that build on this one."""
 
-    def mark(self, kernel: str) -> str:
-        """Return the source of a kernel's numbers: "counted" or "predicted"."""
+    def count_source(self, kernel: str) -> str:
+        """Return whether a kernel's numbers were "counted" or, from counted blocks, "predicted"."""
         return ORIGIN_PREDICTED if kernel in self.predicted_kernels else self.source
 
     def to_json(self) -> dict[str, JSON]:
@@ -136,7 +136,7 @@ class Explanation:
             "bounds": [asdict(bound) for bound in self.bounds],
             "findings": [finding.to_json() for finding in self.findings],
             "files": [
-                {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.counted]}
+                {"path": file.path, "lines": [self._line_json(line) for line in file.lines if line.has_counts]}
                 for file in self.files
             ],
             "elsewhere": [self._access_json(entry) for entry in self.elsewhere],
@@ -146,7 +146,7 @@ class Explanation:
     def _line_json(self, line: AnnotatedLine) -> dict[str, JSON]:
         """Return a line with its accesses, branches and calls as JSON values."""
         accesses = [self._access_json(entry) for entry in line.accesses]
-        branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
+        branches = [{**asdict(entry), "source": self.count_source(entry.kernel)} for entry in line.branches]
         calls = [self._access_json(entry) for entry in line.calls]
         return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
 
@@ -158,7 +158,7 @@ class Explanation:
             "sectors_per_request": entry.sectors_per_request,
             "ideal_sectors_per_request": entry.ideal_sectors_per_request,
             "conflicts_per_request": entry.conflicts_per_request,
-            "source": self.mark(entry.kernel),
+            "source": self.count_source(entry.kernel),
         }
 
 

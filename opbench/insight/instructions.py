@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 from opbench.backend.counts import LineTraffic, Traffic
 from opbench.gpu.limits.resources import OUTSIDE_KERNEL, BasicBlock, LaunchResources, MachineCode
-from opbench.insight.lowering import INSTRUCTIONS, KERNEL_SUFFIX, lower
+from opbench.insight.lowering import INSTRUCTIONS, KERNEL_SUFFIX, lower_traffic
 
 WARP = 32
 COUNTED, APPROXIMATE = "counted", "approximate"
@@ -26,8 +26,8 @@ MEMORY_CLASSES = frozenset(
 
 
 @dataclass(frozen=True)
-class Executed:
-    """Warp instructions that all launches of a case execute."""
+class ExecutedInstructions:
+    """The number of warp instructions that all launches of a case execute, by class of instruction."""
 
     classes: Mapping[str, float] = field(default_factory=dict)
     """By class, as in `MachineCode.classes`."""
@@ -40,7 +40,7 @@ class Executed:
 
     @property
     def total(self) -> float:
-        """Return all instructions."""
+        """Return the number of instructions of all classes."""
         return sum(self.classes.values())
 
     def of(self, *classes: str) -> float:
@@ -48,7 +48,7 @@ class Executed:
         return sum(self.classes.get(name, 0.0) for name in classes)
 
 
-def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Executed | None:
+def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> ExecutedInstructions | None:
     """Return a lower bound on the instructions of all launches; None if a kernel's basic blocks are not known.
 
     `resources` contain the machine code with its blocks.
@@ -56,7 +56,7 @@ def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResour
     codes = {name: resource.sass for name, resource in resources.items() if resource.sass and resource.sass.blocks}
     if not traffic.complete or not traffic.kernels or any(entry.kernel not in codes for entry in traffic.kernels):
         return None
-    total_traffic = lower(traffic, codes).traffic.scaled_to_all_blocks()
+    total_traffic = lower_traffic(traffic, codes).traffic.scaled_to_all_blocks()
     classes: defaultdict[str, float] = defaultdict(float)
     flops: defaultdict[str, float] = defaultdict(float)
     known_instructions = all_instructions = 0
@@ -75,7 +75,7 @@ def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResour
                 flops[name] += block_flops * count
         for name, min_count in _instructions_of_split_lines(code, lines, counts).items():
             classes[name] += min_count
-    return Executed(
+    return ExecutedInstructions(
         dict(classes), dict(flops), APPROXIMATE, known_instructions / all_instructions if all_instructions else 0.0
     )
 

@@ -11,7 +11,7 @@ from opbench.gpu.limits.ceilings import Peaks, datasheet
 from opbench.gpu.limits.products import product
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.gpu.limits.unit_rates import UNIT_RATES, cycles_per_s
-from opbench.insight.instructions import MEMORY_CLASSES, Executed
+from opbench.insight.instructions import MEMORY_CLASSES, ExecutedInstructions
 from opbench.kernels.case import Case
 
 LAUNCH_BYTES = 2400
@@ -101,7 +101,7 @@ def bounds(
     ceilings: Peaks,
     compulsory_bytes: int = 0,
     memory_level: str = "dram",
-    executed: Executed | None = None,
+    executed: ExecutedInstructions | None = None,
 ) -> list[Bound]:
     """Return the lower bound of each limit for a case, the tightest first; the first is the case's lower bound.
 
@@ -144,7 +144,9 @@ def bounds(
     return sorted(limits, key=lambda bound: -bound.time_s)
 
 
-def case_bounds(case: Case, traffic_levels: Levels, ceilings: Peaks, executed: Executed | None = None) -> list[Bound]:
+def case_bounds(
+    case: Case, traffic_levels: Levels, ceilings: Peaks, executed: ExecutedInstructions | None = None
+) -> list[Bound]:
     """Return the bounds of a case with those of its problem, the tightest first.
 
     FLOPs set no bound for a library where an algorithm with fewer exists, such as Winograd's for convolutions.
@@ -154,7 +156,9 @@ def case_bounds(case: Case, traffic_levels: Levels, ceilings: Peaks, executed: E
     return bounds(traffic_levels, flops, case.unit, ceilings, problem.bytes(), problem.bandwidth(), executed)
 
 
-def counted_bounds(counters: Mapping[str, Any], gpu: str, ceilings: Peaks, executed: Executed | None) -> list[Bound]:
+def counted_bounds(
+    counters: Mapping[str, Any], gpu: str, ceilings: Peaks, executed: ExecutedInstructions | None
+) -> list[Bound]:
     """Return the bounds of what the hardware counted: bytes of each level, FLOPs, and instructions.
 
     `counters` are those of `opbench.insight.nsight.metrics.derive`. Without `executed`, only all instructions together
@@ -173,12 +177,12 @@ def counted_bounds(counters: Mapping[str, Any], gpu: str, ceilings: Peaks, execu
         limits.append(Bound("compute", flops / ceilings.fp32_flops_per_s, ceilings.source))
     instructions = counters.get("instructions")
     if executed is None and instructions:
-        executed = Executed({"all": instructions}, source="counted")
+        executed = ExecutedInstructions({"all": instructions}, source="counted")
     limits += unit_bounds(executed, gpu) if executed else []
     return sorted(limits, key=lambda bound: -bound.time_s)
 
 
-def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
+def unit_bounds(executed: ExecutedInstructions, gpu: str) -> list[Bound]:
     """Return the lower bound of each unit of the multiprocessors, the tightest first; [] for a GPU without known rates.
 
     The rates are those of the programming guide at the highest clock of the datasheet, with all multiprocessors busy.

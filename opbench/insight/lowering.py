@@ -39,7 +39,7 @@ class Note:
     kind: str
     applied: bool
     """False if the counts could not be corrected for it."""
-    words: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LoweredTraffic:
     notes: tuple[Note, ...]
 
 
-def lower(traffic: Traffic, code: Code) -> LoweredTraffic:
+def lower_traffic(traffic: Traffic, code: Code) -> LoweredTraffic:
     """Correct the counts of the source by the machine code of each line.
 
     Accesses are merged if some assignment of the machine code's widths matches; of several, the one with the fewest
@@ -112,7 +112,9 @@ def _width_assignments(group: Sequence[LineTraffic], widths: Mapping[int, int]) 
     """Yield every assignment of the machine code's widths to the accesses, with the fewest merged accesses first."""
     options = []
     for entry in group:
-        merged = [merge_neighbours(entry, width) for width in MERGED_BYTES if width in widths and saves(entry, width)]
+        merged = [
+            merge_neighbours(entry, width) for width in MERGED_BYTES if width in widths and can_merge(entry, width)
+        ]
         options.append([entry, *merged] if entry.width in widths else merged)
     assignments = itertools.product(*options)
     yield from sorted(
@@ -127,8 +129,8 @@ def _matches_widths(traffic: Sequence[LineTraffic], widths: Mapping[int, int]) -
     return bool(total) and all(abs(requests[w] / total - widths[w] / instructions) <= WIDTH_TOLERANCE for w in widths)
 
 
-def saves(entry: LineTraffic, width: int) -> bool:
-    """Return whether some accesses have neighbours that an instruction of that width could include."""
+def can_merge(entry: LineTraffic, width: int) -> bool:
+    """Return whether an access could be merged with its neighbours into instructions of `width` bytes per lane."""
     return width > entry.width and bool(getattr(entry, f"requests_saved_{width}"))
 
 

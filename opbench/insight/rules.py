@@ -65,7 +65,7 @@ Recommendation = tuple[str, float, str, str, str]
 Rule = Callable[[Facts], Iterator[Recommendation]]
 
 
-def _uncoalesced(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_coalescing(facts: Facts) -> Iterator[Recommendation]:
     """Recommend coalescing if global requests touch many sectors that their bytes do not need."""
     scattered = facts.wasted_sectors > 0.7 or (facts.wasted_sectors > 0.45 and facts.sectors_per_request > 12)
     if not scattered or facts.tensor_instructions:
@@ -89,14 +89,14 @@ def _uncoalesced(facts: Facts) -> Iterator[Recommendation]:
         yield "warp_shuffle", 0.6, "coalescing", "counted", evidence
 
 
-def _bank_conflicts(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_conflict_free_layout(facts: Facts) -> Iterator[Recommendation]:
     """Recommend another layout in shared memory if bank conflicts take many passes."""
     if facts.conflict_share > 0.1 and not facts.tensor_instructions:
         evidence = f"bank conflicts take {units.percent(facts.conflict_share)} of the passes"
         yield BANK_CONFLICT_FREE, min(1.0, 1.2 * facts.conflict_share), "bank conflicts", "counted", evidence
 
 
-def _atomics(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_block_reduction(facts: Facts) -> Iterator[Recommendation]:
     """Recommend a reduction in the block if atomics collide or are many."""
     if facts.collision_share > COLLIDING_SHARE:
         evidence = f"lanes of atomics wait for each other in {units.percent(facts.collision_share)} of the passes"
@@ -109,7 +109,7 @@ def _atomics(facts: Facts) -> Iterator[Recommendation]:
         yield BLOCK_REDUCTION, 0.94 if facts.atomic_share >= 0.5 else 0.9, "atomics", "counted", evidence
 
 
-def _doubles(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_single_precision(facts: Facts) -> Iterator[Recommendation]:
     """Recommend single precision if a problem in float computes in double."""
     if facts.doubles_share > DOUBLES_SHARE:
         evidence = (
@@ -119,13 +119,13 @@ def _doubles(facts: Facts) -> Iterator[Recommendation]:
         yield "single_precision", 0.87, "arithmetic units", "compiled", evidence
 
 
-def _tensor_cores_fed_by_threads(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_copies_to_tensor_cores(facts: Facts) -> Iterator[Recommendation]:
     """Recommend better copies for tensor-core kernels whose operands are copied by threads."""
     if not facts.tensor_instructions or facts.bulk_copies:
         return
     evidence = "threads copy the operands of tensor cores"
     if facts.over_bound > WASTED_TILES:
-        yield from _wasted_tiles(facts)
+        yield from _recommend_other_tiles(facts)
     if facts.waves < 1:
         strength = 0.9 if facts.kernels == 1 else 0.65
         yield (
@@ -149,7 +149,7 @@ def _tensor_cores_fed_by_threads(facts: Facts) -> Iterator[Recommendation]:
     )
 
 
-def _tensor_cores_fed_by_tma(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_tma_schedule(facts: Facts) -> Iterator[Recommendation]:
     """Recommend fewer passes and a better schedule for tensor-core kernels whose operands are copied by TMA."""
     if not facts.tensor_instructions or not facts.bulk_copies:
         return
@@ -173,14 +173,14 @@ def _tensor_cores_fed_by_tma(facts: Facts) -> Iterator[Recommendation]:
     yield "double_buffer", 0.55, "tensor-core feed", "measured", evidence
 
 
-def _wasted_tiles(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_other_tiles(facts: Facts) -> Iterator[Recommendation]:
     """Recommend tiles of another size for a product with few rows, channels or filters."""
     evidence = f"{facts.over_bound:.0f} times the bound: most of a tile lies outside of the result"
     yield "compile_time_sizes", 0.935, "wasted work", "measured", evidence
     yield FEW_CHANNELS, 0.92, "wasted work", "measured", evidence
 
 
-def _product_on_cuda_cores(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_for_cuda_core_product(facts: Facts) -> Iterator[Recommendation]:
     """Recommend tiles, wide accesses or tensor cores for products on CUDA cores."""
     if facts.tensor_instructions or facts.flops_per_byte <= PRODUCT_FLOPS_PER_BYTE:
         return
@@ -214,7 +214,7 @@ def _product_on_cuda_cores(facts: Facts) -> Iterator[Recommendation]:
     elif facts.multiply_adds >= TILED_MULTIPLY_ADDS:
         bound_text = f"{facts.over_bound:.1f} times the bound of the multiply-add units"
         if facts.over_bound > WASTED_TILES:
-            yield from _wasted_tiles(facts)
+            yield from _recommend_other_tiles(facts)
         yield "tensor_core", 0.94, "arithmetic units", "compiled", "all products are made by CUDA cores"
         if facts.waves < 1:
             blocks_text = f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU"
@@ -231,7 +231,7 @@ def _product_on_cuda_cores(facts: Facts) -> Iterator[Recommendation]:
         yield "tensor_core", 0.7, "arithmetic units", "compiled", "all products are made by CUDA cores"
 
 
-def _barriers(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_fewer_barriers(facts: Facts) -> Iterator[Recommendation]:
     """Recommend fewer barriers if warps do little between two of them."""
     if not facts.barriers or facts.requests_per_barrier >= 4:
         return
@@ -244,13 +244,13 @@ def _barriers(facts: Facts) -> Iterator[Recommendation]:
         yield "warp_shuffle", 0.86 if barriers_dominate else 0.77, "barriers", "counted", evidence
 
 
-def _stream(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_for_streams(facts: Facts) -> Iterator[Recommendation]:
     """Recommend fewer passes, less index arithmetic or wider accesses for kernels with few FLOPs per byte."""
     if facts.tensor_instructions or facts.flops_per_byte > PRODUCT_FLOPS_PER_BYTE:
         return
     reads_text = f"each byte is asked for {facts.reads_per_byte:.1f} times"
     if facts.uses_shared_memory and facts.multiply_adds >= 2 * TILED_MULTIPLY_ADDS:
-        yield from _wasted_tiles(facts)
+        yield from _recommend_other_tiles(facts)
     if facts.waves < 0.3 and facts.over_bound > 3:
         blocks_text = f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU"
         # Merging several launches spreads the work of the idle one over all multiprocessors, too.
@@ -263,7 +263,7 @@ def _stream(facts: Facts) -> Iterator[Recommendation]:
             strength = 0.7  # wide accesses are the smaller change
         yield mechanism, strength, "passes over the data", "counted", reads_text
         yield "fused" if facts.kernels > 1 else FEWER_BARRIERS, 0.5, "passes over the data", "counted", reads_text
-    yield from _barriers(facts)
+    yield from _recommend_fewer_barriers(facts)
     integers_text = f"{facts.integer_instructions} integer instructions"
     if facts.integer_ratio < 1 and facts.reads_per_byte >= REUSED_READS and not facts.uses_shared_memory:
         # Requests take longer than the integers between them.
@@ -291,7 +291,7 @@ def _stream(facts: Facts) -> Iterator[Recommendation]:
         yield "unrolled", 0.5, "latency", "measured", f"{facts.over_bound:.1f} times the bound with wide accesses"
 
 
-def _launch(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_by_launch(facts: Facts) -> Iterator[Recommendation]:
     """Recommend by resources, waves and launches: weak evidence compared with the accesses."""
     if facts.local_bytes:
         evidence = f"{facts.local_bytes} bytes of local memory a thread: registers spill, or an index is not constant"
@@ -316,7 +316,7 @@ def _launch(facts: Facts) -> Iterator[Recommendation]:
         yield "overlapped_launch", 0.6, "launches", "measured", evidence
 
 
-def _hardware_counters(facts: Facts) -> Iterator[Recommendation]:
+def _recommend_by_counters(facts: Facts) -> Iterator[Recommendation]:
     """Recommend by hardware counters: bytes that DRAM moves again, and reasons why warps stall."""
     if facts.dram_over_compulsory > EVICTED_RATIO:
         evidence = f"DRAM moves {units.ratio(facts.dram_over_compulsory)} the compulsory bytes"
@@ -331,14 +331,14 @@ def _hardware_counters(facts: Facts) -> Iterator[Recommendation]:
 
 
 RULES: Sequence[Rule] = (
-    _uncoalesced,
-    _bank_conflicts,
-    _atomics,
-    _doubles,
-    _tensor_cores_fed_by_threads,
-    _tensor_cores_fed_by_tma,
-    _product_on_cuda_cores,
-    _stream,
-    _launch,
-    _hardware_counters,
+    _recommend_coalescing,
+    _recommend_conflict_free_layout,
+    _recommend_block_reduction,
+    _recommend_single_precision,
+    _recommend_copies_to_tensor_cores,
+    _recommend_tma_schedule,
+    _recommend_for_cuda_core_product,
+    _recommend_for_streams,
+    _recommend_by_launch,
+    _recommend_by_counters,
 )

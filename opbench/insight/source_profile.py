@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
 from opbench.insight.levels import Bound
-from opbench.insight.nsight.charging import Charge, charge
+from opbench.insight.nsight.charging import Charge, charge_samples
 from opbench.insight.nsight.metrics import KernelCounters
 from opbench.insight.nsight.operands import read_operands
 from opbench.insight.nsight.source_page import UNLISTED, SampledInstruction, SampledKernel
-from opbench.insight.stalls import PRODUCTS, find_cause, find_stall, mechanisms_of, works
+from opbench.insight.stalls import PRODUCTS, find_cause, find_stall, issues_or_could_issue, mechanisms_of
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.records import JSON
 
@@ -51,7 +51,7 @@ class ProfiledLine:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A sum that differs from the profiler's own total."""
+    """A sum of samples, or of executed instructions, that differs from the profiler's own total."""
 
     kernel: str
     quantity: str
@@ -76,7 +76,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """The samples of one kernel."""
+    """The samples of one kernel by instruction and by line, and what each is charged to."""
 
     name: str
     launches: int
@@ -103,8 +103,8 @@ class ProfiledKernel:
 
     @property
     def waits(self) -> dict[str, int]:
-        """Return samples by reason, without reasons of warps that issued or could have issued."""
-        return {reason: count for reason, count in self.reasons.items() if not works(reason)}
+        """Return the samples of waiting warps by reason; warps that issued or could have issued do not count."""
+        return {reason: count for reason, count in self.reasons.items() if not issues_or_could_issue(reason)}
 
     @property
     def charged_by_instruction(self) -> dict[int, dict[str, int]]:
@@ -275,7 +275,7 @@ def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], has_seve
     if not has_several:
         return totals
     launches = [launch for launch in totals if launch.name == kernel.name]
-    # A release may print the signature on one page only.
+    # Some releases of ncu print the kernel's signature on one of the two pages only.
     return launches or [launch for launch in totals if launch.name.partition("(")[0] == kernel.name.partition("(")[0]]
 
 
@@ -311,7 +311,7 @@ def _reason_of(metric: str) -> str:
 
 def _profile(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> ProfiledKernel:
     """Return the samples of a kernel, charged, summed by line and compared with the profiler's totals."""
-    charges = charge(kernel.instructions)
+    charges = charge_samples(kernel.instructions)
     compared = _compared_sums(kernel, charges, totals)
     return ProfiledKernel(
         kernel.name,
@@ -379,7 +379,7 @@ def _launch_sum(totals: Sequence[KernelCounters], name: str) -> int:
 
 
 def _remedies(kernels: Sequence[ProfiledKernel], variants_with: Callable[[str], Sequence[str]]) -> Iterable[Remedy]:
-    """Yield the mechanisms for each reason of waits, the largest reason first."""
+    """Yield, for each reason why warps wait, the mechanisms that shorten the wait; the largest reason first."""
     waits = _sum_by(item for kernel in kernels for item in kernel.waits.items())
     for reason, samples in waits.items():
         opcodes = _sum_by(item for kernel in kernels for item in kernel.opcodes_behind(reason).items())

@@ -204,8 +204,8 @@ _SPELLINGS = {
 """Other spellings of a reason, in releases of Nsight Compute and in stored counters."""
 
 
-def works(reason: str) -> bool:
-    """Return whether a reason, by its name, counts warps that issue or could issue."""
+def issues_or_could_issue(reason: str) -> bool:
+    """Return whether the reason with this name counts warps that issue, or could issue, and so do not wait."""
     return reason in STALLS and STALLS[reason].works
 
 
@@ -225,7 +225,7 @@ def find_stall(name: str) -> Stall | None:
 
 
 PRODUCTS = "matrix products"
-LONG, SHORT = "long_scoreboard", "short_scoreboard"
+LONG_SCOREBOARD, SHORT_SCOREBOARD = "long_scoreboard", "short_scoreboard"
 
 
 @dataclass(frozen=True)
@@ -243,19 +243,24 @@ class Cause:
 CAUSES = tuple(
     Cause(name, reasons, frozenset(opcodes.split()), mechanisms)
     for name, reasons, opcodes, mechanisms in (
-        ("global memory", (LONG,), "LDG LD LDGSTS STG ST", STALLS[LONG].mechanisms),
-        ("shared memory", (SHORT,), "LDS LDSM STS STSM ATOMS", (BANK_CONFLICT_FREE, REGISTER_TILE, VECTORISED_ACCESS)),
-        ("special functions", (SHORT,), "MUFU", ("no_division", "fewer_operations")),
-        ("conversions of types", (SHORT,), "F2I I2F F2F I2I FRND", ("no_division", CONVERTED_AHEAD)),
-        ("shuffles", (SHORT,), "SHFL VOTE MATCH REDUX CREDUX", (REGISTER_TILE, "fewer_operations")),
-        ("mbarriers", (LONG, SHORT), "SYNCS", ("double_buffer", "warp_specialised")),
-        ("atomics", (LONG,), "ATOM ATOMG RED REDG", (BLOCK_REDUCTION,)),
-        ("local memory", (LONG,), "LDL STL", ("compile_time_sizes",)),
-        ("constants", (SHORT,), "LDC LDCU ULDC", ("compile_time_sizes",)),
-        ("bit counting", (SHORT,), "POPC FLO BREV UPOPC UFLO UBREV", ("fewer_operations",)),
-        ("special registers", (SHORT,), "S2R S2UR B2R", ()),
-        (PRODUCTS, (LONG,), "HGMMA IGMMA QGMMA BGMMA", STALLS["gmma"].mechanisms),
-        ("texture memory", (LONG,), "TEX TLD TLD4 SULD", (SHARED_MEMORY_TILE,)),
+        ("global memory", (LONG_SCOREBOARD,), "LDG LD LDGSTS STG ST", STALLS[LONG_SCOREBOARD].mechanisms),
+        (
+            "shared memory",
+            (SHORT_SCOREBOARD,),
+            "LDS LDSM STS STSM ATOMS",
+            (BANK_CONFLICT_FREE, REGISTER_TILE, VECTORISED_ACCESS),
+        ),
+        ("special functions", (SHORT_SCOREBOARD,), "MUFU", ("no_division", "fewer_operations")),
+        ("conversions of types", (SHORT_SCOREBOARD,), "F2I I2F F2F I2I FRND", ("no_division", CONVERTED_AHEAD)),
+        ("shuffles", (SHORT_SCOREBOARD,), "SHFL VOTE MATCH REDUX CREDUX", (REGISTER_TILE, "fewer_operations")),
+        ("mbarriers", (LONG_SCOREBOARD, SHORT_SCOREBOARD), "SYNCS", ("double_buffer", "warp_specialised")),
+        ("atomics", (LONG_SCOREBOARD,), "ATOM ATOMG RED REDG", (BLOCK_REDUCTION,)),
+        ("local memory", (LONG_SCOREBOARD,), "LDL STL", ("compile_time_sizes",)),
+        ("constants", (SHORT_SCOREBOARD,), "LDC LDCU ULDC", ("compile_time_sizes",)),
+        ("bit counting", (SHORT_SCOREBOARD,), "POPC FLO BREV UPOPC UFLO UBREV", ("fewer_operations",)),
+        ("special registers", (SHORT_SCOREBOARD,), "S2R S2UR B2R", ()),
+        (PRODUCTS, (LONG_SCOREBOARD,), "HGMMA IGMMA QGMMA BGMMA", STALLS["gmma"].mechanisms),
+        ("texture memory", (LONG_SCOREBOARD,), "TEX TLD TLD4 SULD", (SHARED_MEMORY_TILE,)),
     )
 )
 
@@ -271,6 +276,6 @@ def mechanisms_of(reason: str, opcode: str = "") -> tuple[str, ...]:
     For scoreboard waits they depend on the opcode that warps wait for.
     """
     cause = find_cause(opcode)
-    if cause is not None and (reason in (LONG, SHORT) or cause.name == PRODUCTS):
+    if cause is not None and (reason in (LONG_SCOREBOARD, SHORT_SCOREBOARD) or cause.name == PRODUCTS):
         return cause.mechanisms
     return STALLS[reason].mechanisms if reason in STALLS else ()

@@ -27,7 +27,7 @@ class Subject:
 
     @classmethod
     def of_case(cls, case: Case, variants: Sequence[Variant] = ()) -> Subject:
-        """Return the subject of a case."""
+        """Return a case, with the other variants of its operator, as the subject of an explanation."""
         workspace = sum(math.prod(tensor.shape) * 4 for tensor in case.workspace(sm_count=1))
         return cls(case.name, case.variant.title, case.problem.bytes() + workspace, case, variants)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.backend.counts import Traffic
 
-EQUAL = 0.01
+EQUAL_TOLERANCE = 0.01
 """Relative difference up to which counts are equal, because extrapolated counts are not exact."""
 
 
@@ -44,7 +44,7 @@ class TrafficSummary:
             (self.moved_bytes, base.moved_bytes),
             (self.shared_wavefronts, base.shared_wavefronts),
         ):
-            if own_amount and base_amount and abs(own_amount / base_amount - 1) > EQUAL:
+            if own_amount and base_amount and abs(own_amount / base_amount - 1) > EQUAL_TOLERANCE:
                 return own_amount / base_amount
         return 1.0 if self.moved_bytes and base.moved_bytes else None
 
@@ -59,7 +59,7 @@ class TrafficSummary:
                 own_sectors is not None
                 and base_sectors is not None
                 and ideal_sectors is not None
-                and abs(own_sectors / base_sectors - 1) > EQUAL
+                and abs(own_sectors / base_sectors - 1) > EQUAL_TOLERANCE
             ):
                 texts.append(
                     f"sectors per {kind} request {own_sectors:.1f} (ideal {ideal_sectors:.1f}), not {base_sectors:.1f}"
@@ -75,7 +75,7 @@ class TrafficSummary:
 
 def _bytes_text(own_bytes: int, base_bytes: int) -> str:
     """Return how two numbers of bytes compare, such as "moves 8.00× fewer bytes (1.09 MB, not 8.76 MB)"."""
-    if own_bytes and base_bytes and abs(own_bytes / base_bytes - 1) <= EQUAL:
+    if own_bytes and base_bytes and abs(own_bytes / base_bytes - 1) <= EQUAL_TOLERANCE:
         return f"moves as many bytes ({units.si(own_bytes, 'B')})"
     times = f"{units.ratio(max(own_bytes / base_bytes, base_bytes / own_bytes))} " if own_bytes and base_bytes else ""
     return (

@@ -15,7 +15,7 @@ from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
-from opbench.results.advice import Advised
+from opbench.results.advice import CaseAdvice
 from opbench.results.files import Run
 from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
@@ -37,7 +37,7 @@ def write_report(
     folder: Path,
     gpu: str = "h200",
     variants: Sequence[Path] = (),
-    advice: Mapping[str, Advised] = MappingProxyType({}),
+    advice: Mapping[str, CaseAdvice] = MappingProxyType({}),
 ) -> list[Path]:
     """Write report.html and its charts as PNG into `folder`; return the written files, the page first.
 
@@ -150,7 +150,7 @@ def _charts(
     The chart of an operator over all its problems has the problem "".
     """
     from opbench.report.charts.chart import ChartFrame, variant_styles
-    from opbench.report.charts.figures import performance
+    from opbench.report.charts.figures import rate_chart
     from opbench.report.charts.problems import over_problems
 
     charts: dict[tuple[str, str], Chart] = {}
@@ -168,7 +168,7 @@ def _charts(
             measured_limits, datasheet_limits = (c.at_level(level) if c else None for c in (measured, sheet))
             chart_frame = ChartFrame(measured_limits, datasheet_limits, run.counters, styles)
             if (operator, section.problem) in drawn_keys:
-                chart = performance(section, chart_name(operator, index), chart_frame)
+                chart = rate_chart(section, chart_name(operator, index), chart_frame)
                 if chart is not None:
                     charts[operator, section.problem] = chart
         problems_chart = over_problems(operator, sections_of_operator, f"{file_name(operator)}-problems", measured)
@@ -181,7 +181,7 @@ def _charts(
 def _crossovers(all_sections: Sequence[Section]) -> dict[str, Chart]:
     """Return charts of the fastest variant at each size, for the first `CHARTS` operators with enough sizes."""
     from opbench.report.charts.chart import variant_styles
-    from opbench.report.run.crossover import crossover
+    from opbench.report.run.crossover import crossover_chart
 
     charts: dict[str, Chart] = {}
     for operator in dict.fromkeys(section.operator for section in all_sections):
@@ -190,7 +190,7 @@ def _crossovers(all_sections: Sequence[Section]) -> dict[str, Chart]:
             list(dict.fromkeys(row.variant for section in sections_of_operator for row in section.rows))
         )
         chart = (
-            crossover(operator, sections_of_operator, f"{file_name(operator)}-crossover", styles)
+            crossover_chart(operator, sections_of_operator, f"{file_name(operator)}-crossover", styles)
             if len(charts) < CHARTS
             else None
         )

@@ -49,7 +49,7 @@ def provenance(cpu: Run, gpu: Run) -> str:
     return " · ".join(entry for entry in entries if entry)
 
 
-def verdict(agreement: Agreement) -> str:
+def verdict_sentences(agreement: Agreement) -> str:
     """Return one or two sentences: how many counts agree within which bound, and the largest error."""
     comparisons = agreement.comparisons
     if not comparisons:
@@ -84,14 +84,14 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        chart = scatter(agreement.comparisons)
+        chart = scatter_chart(agreement.comparisons)
         svg = to_svg(chart.figure, "agreement", chart.title, chart.description, chart.points)
         png = to_png(chart.figure)
     inexact = inexact_comparisons(agreement.comparisons)
     listed_comparisons = [*inexact, *(c for c in corrected_comparisons(agreement.comparisons) if c not in inexact)]
     page = render_template(
-        "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
-        worst=listed_comparisons[:MAX_SHOWN], rest=listed_comparisons[MAX_SHOWN:], note=chart.note,
+        "agreement.html.j2", title=title, source=source, verdict=verdict_sentences(agreement), svg=svg,
+        agreement=agreement, worst=listed_comparisons[:MAX_SHOWN], rest=listed_comparisons[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
@@ -100,7 +100,7 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
     return [folder / name for name in files]
 
 
-def scatter(comparisons: Sequence[CountComparison]) -> Chart:
+def scatter_chart(comparisons: Sequence[CountComparison]) -> Chart:
     """Draw one point per comparison on logarithmic axes; each quantity has its colour and shape.
 
     Hollow points are cases on which the model was not tuned.
@@ -135,7 +135,7 @@ def scatter(comparisons: Sequence[CountComparison]) -> Chart:
 
 
 def _draw_frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
-    """Draw the axes, the diagonal with its 5 % band, and the legend."""
+    """Draw the plot without points: logarithmic axes, the diagonal with its 5 % band, and the legend."""
     from matplotlib.ticker import FuncFormatter
 
     axis_ends = [ZERO_POSITION, max([2.0, *(max(c.measured, c.predicted, c.upper or 0) for c in comparisons)]) * 2]

@@ -8,14 +8,14 @@ from opbench import units
 from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
-HEAD = ("", "time", "95 %", "vs library", "winner", "tied with")
+HEADINGS = ("", "time", "95 %", "vs library", "winner", "tied with")
 
 
-def lines(book: Book) -> list[str]:
+def book_lines(book: Book) -> list[str]:
     """Return the lines of the table: a heading for each problem, then one line per precision and GPU."""
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
-    headings, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
+    headings, *rows = align_columns(list(HEADINGS), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
     table = [headings]
     pairs = zip(book.entries, rows, strict=True)
     for problem, rows_of_problem in itertools.groupby(pairs, key=lambda pair: f"{pair[0].operator}{pair[0].problem}"):

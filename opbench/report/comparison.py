@@ -19,7 +19,7 @@ MAX_AXIS_CHANGE = 0.2
 """Largest range of the intervals' axis: ± this relative change."""
 MAX_LENGTH = 60_000
 """Most characters of Markdown: a comment on a pull request may have 65,536."""
-HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
+HEADINGS = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
 
 def summary(run_comparison: RunComparison) -> str:
@@ -35,7 +35,7 @@ def summary(run_comparison: RunComparison) -> str:
     )
 
 
-def answer(comparison: RunComparison) -> str:
+def answer_sentence(comparison: RunComparison) -> str:
     """Return the result of a comparison with its worst case, in one sentence."""
     if not comparison.cases:
         return "The runs share no case that could be compared."
@@ -56,8 +56,8 @@ def answer(comparison: RunComparison) -> str:
     return "No case became slower" + (f"; {faster} became faster." if faster else ".")
 
 
-def method(comparison: RunComparison) -> str:
-    """Explain in one sentence how the comparison decides."""
+def method_sentence(comparison: RunComparison) -> str:
+    """Return a sentence on how the comparison decides: confidence, threshold and noise."""
     thresholds = sorted({case.threshold for case in comparison.cases if case.threshold is not None})
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
@@ -68,7 +68,7 @@ def method(comparison: RunComparison) -> str:
     return text + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
 
 
-def lines(comparison: RunComparison, show_all: bool = False) -> list[tuple[str, Change | None]]:
+def comparison_lines(comparison: RunComparison, show_all: bool = False) -> list[tuple[str, Change | None]]:
     """Return the comparison as aligned lines, each with the change of its case.
 
     The change is None for headings and for cases that were not compared. The last line, the summary, has the
@@ -77,7 +77,7 @@ def lines(comparison: RunComparison, show_all: bool = False) -> list[tuple[str, 
     shown_cases = [case for case in comparison.cases if show_all or case.change not in UNCHANGED]
     result_lines: list[tuple[str, Change | None]] = []
     if shown_cases:
-        heading, *rows = align_columns(HEAD, [_cells(case) for case in shown_cases], left=(0, 1, 6, 7))
+        heading, *rows = align_columns(HEADINGS, [_cells(case) for case in shown_cases], left=(0, 1, 6, 7))
         result_lines += [
             (heading, None),
             *((row, case.change) for row, case in zip(rows, shown_cases, strict=True)),
@@ -87,7 +87,7 @@ def lines(comparison: RunComparison, show_all: bool = False) -> list[tuple[str, 
     result_lines += [(f"differs: {difference}", None) for difference in comparison.differences]
     return [
         *result_lines,
-        (method(comparison), None),
+        (method_sentence(comparison), None),
         (summary(comparison), comparison.cases[0].change if comparison.cases else None),
     ]
 
@@ -134,7 +134,7 @@ def to_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown for a comment on a pull request; cases without a change are folded."""
     changed = [case for case in comparison.cases if case.change not in UNCHANGED]
     unchanged = [case for case in comparison.cases if case.change in UNCHANGED]
-    sections = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
+    sections = [f"**opbench compare**: {summary(comparison)}", method_sentence(comparison)]
     sections += [_markdown_table(changed)] if changed else []
     left_out = "\n".join(
         f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in comparison.left_out.items()
@@ -201,9 +201,9 @@ def to_page(comparison: RunComparison) -> str:
         comparison=comparison,
         loud=[row for row in rows if row[0].change not in UNCHANGED],
         quiet=[row for row in rows if row[0].change in UNCHANGED],
-        answer=answer(comparison),
+        answer=answer_sentence(comparison),
         summary=summary(comparison),
-        method=method(comparison),
+        method=method_sentence(comparison),
         ratio_method=stats.RATIO_METHOD,
         reach=units.percent(axis_change),
     )

@@ -36,13 +36,13 @@ def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
     """Yield the finding's source line with a marker, then each related line with its message."""
     file, line, column = finding.location_to_show
     yield from _excerpt(finding.source_to_show, line, column, finding.buffer, gutter, "")
-    if file != finding.file and finding.line:  # a line of a header comes second
+    if file != finding.file and finding.line:  # the kernel's own line first, then the line of the header
         location = f"in {PurePath(finding.file).name}"
         yield from _excerpt(finding.source, finding.line, finding.column, finding.buffer, gutter, location)
     for related in finding.related:
         spans = (expression_at(location.source, location.column, finding.buffer) for location in (finding, related))
         if (related.file, related.line) == (file, line) and len(set(spans)) == 1:
-            continue  # the two sides of an update are one expression
+            continue  # both accesses of an update, such as x += 1, have the same line
         yield from _excerpt(related.source, related.line, related.column, finding.buffer, gutter, related.message)
 
 

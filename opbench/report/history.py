@@ -18,17 +18,17 @@ from opbench.report.template import render_template
 from opbench.results.comparison import percent_change
 from opbench.results.history import Point, Series
 
-HEAD = ("case", "runs", "first", "last", "change", "steps", "trend")
+HEADINGS = ("case", "runs", "first", "last", "change", "steps", "trend")
 BARS = "▁▂▃▄▅▆▇█"
 MAX_TREND_LENGTH = 32
 
 
 SHOWN_LINES = 40
 """Most lines on a terminal, unless `--all` asks for every case."""
-ORDER = ("slower", "faster", "same")
+TREND_ORDER = ("slower", "faster", "same")
 
 
-def lines(all_series: Sequence[Series], threshold: float = 0.01, show_all: bool = True) -> list[str]:
+def history_lines(all_series: Sequence[Series], threshold: float = 0.01, show_all: bool = True) -> list[str]:
     """Return one line per case with a time, regressions first, and a summary; at most 40 lines unless `show_all`."""
     timed = sorted((series for series in all_series if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(all_series) - len(timed)
@@ -37,20 +37,20 @@ def lines(all_series: Sequence[Series], threshold: float = 0.01, show_all: bool 
     lines_left = SHOWN_LINES - len(texts) - 1
     if not show_all and len(timed) > lines_left:
         trends = Counter(series.trend(threshold) for series in timed[lines_left - 1 :])
-        hidden = ", ".join(f"{trends[trend]} {trend}" for trend in ORDER if trends[trend])
+        hidden = ", ".join(f"{trends[trend]} {trend}" for trend in TREND_ORDER if trends[trend])
         timed = timed[: lines_left - 1]
         texts.insert(0, f"and {sum(trends.values())} more cases ({hidden}): --all lists them, --case and --only choose")
-    headings: tuple[str, ...] = HEAD
+    headings: tuple[str, ...] = HEADINGS
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
-        headings, rows = (*HEAD, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
+        headings, rows = (*HEADINGS, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
     return [*(align_columns(headings, rows, left=(0, 5, 6, 7)) if timed else []), *texts]
 
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
     """Return a sort key that puts regressions first: confirmed steps before other changes, the largest first."""
     ratio = series.steps[-1][1].ratio if series.steps else series.last_over_first or 1.0
-    return ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
+    return TREND_ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
 
 
 def _cells(series: Series) -> list[str]:
@@ -58,7 +58,7 @@ def _cells(series: Series) -> list[str]:
     steps = ", ".join(f"{percent_change(step.ratio)} {date_and_commit(point)}" for point, step in series.steps)
     change = percent_change(series.last_over_first) if series.last_over_first else "–"
     number_cells = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
-    return [series.case, *number_cells, steps, bars(times[-MAX_TREND_LENGTH:]) if len(times) > 1 else ""]
+    return [series.case, *number_cells, steps, block_bars(times[-MAX_TREND_LENGTH:]) if len(times) > 1 else ""]
 
 
 def date_and_commit(point: Point) -> str:
@@ -83,7 +83,7 @@ def commit_range(series: Series) -> str:
     )
 
 
-def bars(values: Sequence[float]) -> str:
+def block_bars(values: Sequence[float]) -> str:
     """Draw values as one line of block characters; values that differ by less than 1 % look the same."""
     low, high = min(values), max(*values, min(values) * 1.01)
     return "".join(BARS[min(len(BARS) - 1, int((v - low) / (high - low) * len(BARS)))] for v in values)
@@ -132,7 +132,7 @@ def to_json(all_series: Sequence[Series]) -> list[dict[str, JSON]]:
 # The page ---------------------------------------------------------------------------------------------------------
 
 
-CHANGES = 16
+MAX_SHOWN_CHANGES = 16
 """Most cases without a step that are drawn: the ones that changed most. The tables list every case."""
 
 
@@ -155,12 +155,12 @@ def to_page(all_series: Sequence[Series], threshold: float) -> str:
         gpus=sorted({series.gpu for series in all_series if series.gpu}),
         runs=[(runs[run_number], _environment_changes(all_series, run_number)) for run_number in sorted(runs)],
         steps=[
-            (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend(entry[0]))
+            (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend_svg(entry[0]))
             for entry in steps
         ],
         repeated=len(drawn),
         changed=len(changed),
-        changes=[(series, _cells(series), trend(series)) for series in changed[:CHANGES]],
+        changes=[(series, _cells(series), trend_svg(series)) for series in changed[:MAX_SHOWN_CHANGES]],
         operators=_operators(drawn),
         single=[series for series in all_series if len(series.timed) == 1],
         untimed=[series for series in all_series if not series.timed],
@@ -180,7 +180,7 @@ def _total_change(series: Series) -> float:
 
 @dataclass(frozen=True)
 class _SeriesRow:
-    """One case in an operator's table."""
+    """One row of an operator's table: a case with its times over the runs."""
 
     series: Series
     cells: list[str]
@@ -190,7 +190,7 @@ class _SeriesRow:
 
 @dataclass(frozen=True)
 class _OperatorTable:
-    """The cases of one operator."""
+    """The table of one operator: its cases, and the largest change for the heading."""
 
     name: str
     anchor: str
@@ -230,13 +230,13 @@ def machine_code(series: Series, point: Point) -> str:
 
 WIDTH, HEIGHT, EDGE = 440.0, 72.0, 8.0
 """Largest size of a trend and its margin, in pixels."""
-RUN_WIDTH, FEW, LOW_HEIGHT = 48.0, 3, 40.0
-"""Width for each run; up to `FEW` runs a trend is only `LOW_HEIGHT` high."""
+RUN_WIDTH, FEW_RUNS, LOW_HEIGHT = 48.0, 3, 40.0
+"""Width for each run; up to `FEW_RUNS` runs a trend is only `LOW_HEIGHT` high."""
 MIN_SPAN = 0.04
 """Least range of the logarithmic time axis, so that 1 % of noise does not fill the chart."""
 
 
-def trend(series: Series) -> Markup:
+def trend_svg(series: Series) -> Markup:
     """Draw the times of a case over many runs as inline SVG with a logarithmic time axis.
 
     It shows each run's median with its interval, the level between steps, the steps, changes of the environment
@@ -249,7 +249,7 @@ def trend(series: Series) -> Markup:
     low, high = low - padding, high + padding
     gaps = max(1, len(series.points) - 1)
     width = min(WIDTH, 2 * EDGE + RUN_WIDTH * gaps)
-    height = HEIGHT if len(series.points) > FEW else LOW_HEIGHT
+    height = HEIGHT if len(series.points) > FEW_RUNS else LOW_HEIGHT
     pixels_per_run = (width - 2 * EDGE) / gaps
 
     def x(index: float) -> str:

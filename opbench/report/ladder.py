@@ -13,11 +13,11 @@ from opbench.kernels.variant import Variant
 from opbench.paths import shipped_folder
 from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.sections import chart_name, sections
-from opbench.report.terminal import rate
+from opbench.report.terminal import rate_text
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, rows
 
-PROBLEMS = 3
+MAX_PROBLEMS = 3
 
 MeasuredRun = tuple[Run, str, list[Row]]
 """A run, one of its problems, and the rows of that problem with times."""
@@ -32,7 +32,7 @@ def ladder_readme(
     `layouts` are the operator's layouts, the default first. The text depends only on the arguments and on the chart
     files of committed runs, so a test can detect a stale README.
     """
-    variants = in_order(variants)
+    variants = in_teaching_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
     measured = _problems(operator, runs, {variant.name for variant in variants})
     lines += _variants(variants, measured, layouts)
@@ -46,7 +46,7 @@ def ladder_readme(
         "the launches and the tunable parameters. The comment below the header says why the variant is faster and "
         "what limits it.",
         "",
-        f"*`opbench ladder` writes this page.{_repeat([run for run, _, _ in measured])}*",
+        f"*`opbench ladder` writes this page.{_repeat_commands([run for run, _, _ in measured])}*",
     ]
     return "\n".join(lines) + "\n"
 
@@ -68,7 +68,7 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
             start_s, gpu = _plainest_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
             lines.append(
                 f"| [{operator}]({operator}/README.md) | {gpu} | `{problem}` | {units.time(start_s)} | "
-                f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {_share(best)} | "
+                f"`{best.variant}` | {units.time(best.time_s)}, {rate_text(best)} | {_share(best)} | "
                 f"{units.ratio(start_s / best.time_s if best.time_s else None)} | "
                 f"{units.ratio(best.speedups.over_library)} |"
             )
@@ -106,7 +106,7 @@ def _marker_pattern(marker: str) -> str:
     return rf"(<!-- {marker}: .*? -->\n)(.*?)(<!-- /{marker} -->)"
 
 
-def in_order(variants: Sequence[Variant]) -> list[Variant]:
+def in_teaching_order(variants: Sequence[Variant]) -> list[Variant]:
     """Sort variants in teaching order: the longest ladder first, each variant after the one it builds on, libraries
     last.
     """
@@ -165,7 +165,7 @@ def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str]
         compulsory_bytes = measured_rows[0].compulsory_bytes or 0
         return -len(names - covered), -len(names), _gpu(run) != _gpu(runs[0]), -compulsory_bytes, problem
 
-    while len(selected) < PROBLEMS and (remaining := [m for m in run_by_problem.values() if m not in selected]):
+    while len(selected) < MAX_PROBLEMS and (remaining := [m for m in run_by_problem.values() if m not in selected]):
         selected.append(min(remaining, key=priority))
         covered |= _names(selected[-1])
     return selected
@@ -309,7 +309,7 @@ def _table(
         cells = [
             f"[`{variant.name}`]({variant.path.name})",
             units.time(row.time_s),
-            rate(row),
+            rate_text(row),
             _share(row, footnotes.get(row.above_peak or "", "")),
             units.ratio(row.speedups.over_previous),
             "–" if row.library else units.ratio(row.speedups.over_library),
@@ -346,8 +346,8 @@ def _peak_text(run: Run, measured: Sequence[Row]) -> str:
     return f"Measured peaks: {text}." if text else "No peak was measured."
 
 
-def _repeat(runs: Sequence[Run]) -> str:
-    """Return the commands that repeat the runs."""
+def _repeat_commands(runs: Sequence[Run]) -> str:
+    """Return the Markdown lines with the commands that repeat the runs of a README."""
     suites = dict.fromkeys(run.header.suite for run in runs if run.header.suite)
     return f" To repeat the measurement: {', '.join(f'`opbench run {suite}`' for suite in suites)}." if suites else ""
 

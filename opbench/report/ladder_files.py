@@ -12,7 +12,7 @@ from typing import NamedTuple
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
-from opbench.results.files import Run, content, run_file, run_files
+from opbench.results.files import Run, read_content, run_file, run_files
 from opbench.results.rows import rows
 
 ProblemVariant = tuple[str, str]
@@ -118,7 +118,7 @@ def _folders(root: Path) -> list[Path]:
 
 def _started(folder: Path) -> str:
     try:
-        return str(json.loads(content(run_file(folder)).split(b"\n", 1)[0] or b"{}").get("started", ""))
+        return str(json.loads(read_content(run_file(folder)).split(b"\n", 1)[0] or b"{}").get("started", ""))
     except (ValueError, AttributeError):
         return ""
 

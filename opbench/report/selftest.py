@@ -35,7 +35,7 @@ def part_lines(part: Part) -> list[str]:
     return lines + ([f"  ended early: {part.error}"] if part.error else [])
 
 
-def keep_selftest(outcome: Selftest, folder: Path) -> None:
+def write_selftest_results(outcome: Selftest, folder: Path) -> None:
     """Write the results so far as selftest.json, so that they survive if a later part fails."""
     _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
 
@@ -66,7 +66,7 @@ def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
     files = {"selftest.html": page.encode("utf-8"), **({"selftest.png": png} if chart else {})}
     for name, content in files.items():
         _write(folder, name, content)
-    keep_selftest(outcome, folder)
+    write_selftest_results(outcome, folder)
     return [folder / name for name in (*files, FILE)]
 
 

@@ -10,7 +10,7 @@ from opbench import units
 from opbench.insight.nsight.charging import RULES, Charge
 from opbench.insight.nsight.operands import read_operands
 from opbench.insight.source_profile import ProfiledKernel, ProfiledLine, Remedy, SourceProfile
-from opbench.insight.stalls import STALLS, works
+from opbench.insight.stalls import STALLS, issues_or_could_issue
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.report.speed_of_light import limit_bars
 from opbench.report.template import render_template, write_page
@@ -52,14 +52,14 @@ class _Scale:
             Segment(
                 self.colours.get(reason, 0),
                 round(100 * count / self.full, 2) if self.full else 0.0,
-                f"{title(reason)} {units.percent(count / total)}",
+                f"{reason_title(reason)} {units.percent(count / total)}",
             )
             for reason, count in counts.items()
             if count >= MIN_SHOWN_SHARE * self.full
         ]
 
 
-def title(reason: str) -> str:
+def reason_title(reason: str) -> str:
     """Return the name of a stall reason in words."""
     return STALLS[reason].title if reason in STALLS else reason.replace("_", " ")
 
@@ -69,17 +69,17 @@ def summary(profile: SourceProfile) -> str:
     total = profile.total
     if not total:
         return "No samples: the kernel is too short; take a larger problem."
-    waiting = sum(count for reason, count in profile.reasons.items() if not works(reason))
+    waiting = sum(count for reason, count in profile.reasons.items() if not issues_or_could_issue(reason))
     sentences = [f"Warps wait in {units.percent(waiting / total)} of {total:,} samples"]
-    main = next((reason for reason in profile.reasons if not works(reason)), None)
+    main = next((reason for reason in profile.reasons if not issues_or_could_issue(reason)), None)
     if main is not None:
-        sentences.append(f"mostly for {title(main)} ({units.percent(profile.reasons[main] / total)})")
+        sentences.append(f"mostly for {reason_title(main)} ({units.percent(profile.reasons[main] / total)})")
     _, line = profile.hottest(1)[0]
     sentences.append(f"the hottest line is {line.place} ({units.percent(line.total / total)})")
     return "; ".join(sentences) + "."
 
 
-def check(profile: SourceProfile) -> str:
+def agreement_sentence(profile: SourceProfile) -> str:
     """Return a sentence on whether all sums agree with the profiler's totals."""
     if not profile.compared:
         return "The report has no totals to compare the sums with."
@@ -97,7 +97,9 @@ def check(profile: SourceProfile) -> str:
 def reasons_text(counts: Mapping[str, int], total: int) -> str:
     """Return the main stall reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
     shown_counts = list(counts.items())[:MAX_NAMED]
-    return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown_counts if total)
+    return ", ".join(
+        f"{reason_title(reason)} {units.percent(count / total)}" for reason, count in shown_counts if total
+    )
 
 
 def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
@@ -129,7 +131,7 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
     ]
     return {
         "name": remedy.reason,
-        "title": title(remedy.reason),
+        "title": reason_title(remedy.reason),
         "share": units.percent(remedy.samples / total) if total else "–",
         "meaning": stall.meaning if stall else "The profiler names this reason; the table of opbench lacks it.",
         "cure": stall.cure if stall else "",
@@ -139,8 +141,8 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
 
 
 def write_source(profile: SourceProfile, path: Path) -> Path:
-    """Write the page; return its path."""
-    stall_reasons = [reason for reason in profile.reasons if not works(reason)]
+    """Write the page of a source profile to `path`; return the path."""
+    stall_reasons = [reason for reason in profile.reasons if not issues_or_could_issue(reason)]
     colours = {reason: index for index, reason in enumerate(stall_reasons[:MAX_COLOURS], start=1)}
     total = profile.total
     by_rule: dict[str, int] = {}
@@ -152,9 +154,9 @@ def write_source(profile: SourceProfile, path: Path) -> Path:
         title=f"Where warps wait: {profile.case}",
         profile=profile,
         summary=summary(profile),
-        check=check(profile),
+        check=agreement_sentence(profile),
         whole=_Scale(colours, total).bar(profile.reasons),
-        legend=[(colours.get(r, 0), title(r), r, units.percent(n / total)) for r, n in profile.reasons.items()],
+        legend=[(colours.get(r, 0), reason_title(r), r, units.percent(n / total)) for r, n in profile.reasons.items()],
         bars=limit_bars(profile.bounds, profile.time_s, counted=True),
         hot=_hot_rows(profile, colours),
         kernels=[_kernel(index, kernel, colours, total) for index, kernel in enumerate(profile.kernels)],

@@ -13,7 +13,7 @@ from opbench import units
 from opbench.report import own_variants
 from opbench.report.run import sentences, traffic_columns
 from opbench.report.run.predicted_bound import predicted_text
-from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
+from opbench.report.run.sections import STATUSES, Group, Section, group_by_reason, sections
 from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
@@ -95,7 +95,7 @@ def _print_section(section: Section, console: Console) -> None:
             (f", {time_heading(section.rows)}" if section.groups else "", "dim"),
         ),
     )
-    for rows, reason in same_reason(section.failures):
+    for rows, reason in group_by_reason(section.failures):
         _line(console, _failure_text(rows, reason))
     if section.groups:
         _print_columns(console, _ranking(section, console))
@@ -182,7 +182,7 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
                 "± 95 %": half_width(times),
                 "n": str(times.samples or "–"),
                 "kernel": units.time(times.kernel_s),
-                "rate": rate(row),
+                "rate": rate_text(row),
                 "of peak": units.percent(row.peak_share),
                 "^": "^" if row.above_peak else "",
                 "vs prev": units.ratio(row.speedups.over_previous),
@@ -226,10 +226,10 @@ def time_heading(rows: Iterable[Row]) -> str:
 
 
 def _untimed(section: Section) -> list[TableLine]:
-    """Return the table of right cases that have no time."""
+    """Return the heading and rows of a problem's right cases that have no time."""
     lines: list[TableLine] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
-        lines.append((["", row.variant, "right", *errors(row.verdict)], row))
+        lines.append((["", row.variant, "right", *error_texts(row.verdict)], row))
     return lines
 
 
@@ -315,28 +315,32 @@ def _advice(warning: str) -> str:
         return "see the report"
 
 
-def errors(verdict: Verdict | None) -> tuple[str, str]:
+def error_texts(verdict: Verdict | None) -> tuple[str, str]:
     """Format the worst and the allowed relative error of a verdict."""
-    return (error(verdict.worst_error), error(verdict.allowed_error)) if verdict else (error(None), error(None))
+    return (
+        (error_text(verdict.worst_error), error_text(verdict.allowed_error))
+        if verdict
+        else (error_text(None), error_text(None))
+    )
 
 
-def error(value: float | None) -> str:
+def error_text(value: float | None) -> str:
     """Format a relative error; "–" for None."""
     return "–" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
-def rate(row: Row) -> str:
+def rate_text(row: Row) -> str:
     """Format the rate of a row: FLOP/s if arithmetic limits the problem, else bytes/s."""
-    if by_arithmetic(row):
+    if is_limited_by_arithmetic(row):
         return units.flop_rate(row.times.flops_per_s if row.times else None)
     return units.byte_rate(row.times.bytes_per_s if row.times else None)
 
 
-def by_arithmetic(row: Row) -> bool:
+def is_limited_by_arithmetic(row: Row) -> bool:
     """Return whether arithmetic limits the problem; False if unknown."""
-    return row.bound == "compute" or (row.bound is None and arithmetic_heavy(row))
+    return row.bound == "compute" or (row.bound is None and has_high_intensity(row))
 
 
-def arithmetic_heavy(row: Row) -> bool:
+def has_high_intensity(row: Row) -> bool:
     """Return whether a problem has more FLOPs per byte than the ridge point of any GPU model."""
     return bool(row.flops and row.compulsory_bytes and row.flops > 30 * row.compulsory_bytes)

@@ -7,7 +7,7 @@ from opbench.kernels.variant import print_config
 from opbench.records import JSON
 from opbench.report.columns import align_columns
 from opbench.results.files import Run
-from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
+from opbench.results.tuning import ENDINGS, Tuning, fastest_results, ranked_finals
 
 
 def head(tuning: Tuning) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def to_json(tuning: Tuning, run: Run | None) -> dict[str, JSON]:
         "joules": [vars(final) for final in ranked_finals(tuning, run)] if tuning.begun.unit == "J" else [],
         "best": [
             {"case": r.case, "median_s": m.median_s, "low_s": m.low_s, "high_s": m.high_s}
-            for r in fastest(run)
+            for r in fastest_results(run)
             if (m := r.measurement)
         ],
     }

@@ -75,7 +75,7 @@ def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
 
 
 def _draw_charts(tuning: Tuning) -> list[Chart]:
-    ranked = tuning.ranked
+    ranked = tuning.ranked_trials
     if len(ranked) < 2:
         return []
     effects = _effects(tuning, ranked)

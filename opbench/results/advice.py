@@ -23,8 +23,8 @@ from opbench.results.result import Result
 
 
 @dataclass(frozen=True)
-class Advised:
-    """A case and the advice on it, the strongest first."""
+class CaseAdvice:
+    """The advice on one case, the strongest first, with the time and lower bound on which it is based."""
 
     case: str
     operator: str
@@ -49,12 +49,12 @@ class Advised:
 
     @property
     def near(self) -> bool:
-        """Return whether so little is left to gain that there is no advice."""
+        """Return whether the case is so near its lower bound that no advice is given."""
         return self.of_bound > NEAR_FRACTION and not self.modelled
 
     @property
     def gains(self) -> bool:
-        """Return whether gains can be estimated: only if the time is known to be above the lower bound."""
+        """Return whether gains can be estimated: the time must be known and above the lower bound."""
         return 0.0 < self.of_bound < NEAR_FRACTION
 
     def gain_text(self, advice: Advice) -> str:
@@ -84,14 +84,14 @@ def advise_counted(
     subject: Subject,
     sources: Mapping[str, str],
     missing: str = "",
-) -> Advised:
+) -> CaseAdvice:
     """Return advice on a case whose accesses were counted and whose time was not measured.
 
     Its distance from the lower bound is modelled from its traffic, with `peaks`. Without machine code in `resources`,
     for the reason `missing`, only the problems of lines are known.
     """
     modelled = modelled_time(case, peaks, traffic, resources) if peaks else None
-    advised = Advised(
+    advised = CaseAdvice(
         case.name, case.variant.operator, str(case.problem), *(modelled or (0.0, 0.0)), counted_case=case.name,
         modelled=True,
     )  # fmt: skip
@@ -106,15 +106,15 @@ def advise_counted(
         over_tensor = modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0
         facts = replace(facts, over_tensor_bound=over_tensor, bound_s=modelled[1])
     if facts is None:
-        return advised_by_lines(advised, case, problems, distance, missing)
+        return add_line_advice(advised, case, problems, distance, missing)
     advice = advise(facts, problems, used, subject.remedies, min_over_bound=0.0)
     advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
     return replace(advised, advice=tuple(advice), reason="" if advice else NO_RULE)
 
 
-def advised_by_lines(
-    advised: Advised, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
-) -> Advised:
+def add_line_advice(
+    advised: CaseAdvice, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
+) -> CaseAdvice:
     """Add the advice that the counted lines of a case allow, where its machine code is not known for a reason."""
     product = case.problem.flops() > PRODUCT_FLOPS_PER_BYTE * case.problem.bytes()
     kind: KernelKind = "product" if product else "stream"
@@ -125,7 +125,7 @@ def advised_by_lines(
     return replace(advised, advice=tuple(advice), counted_case=case.name, left_out=without_code)
 
 
-DOUBLE = "f64"
+DOUBLE_DTYPE = "f64"
 TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
 NO_RULE = "no rule knows what limits it"
 
@@ -173,7 +173,7 @@ def measured_facts(
         intensity,
         launch_floor_s / result.measurement.median_s,
         {**counters, "compulsory_bytes": result.compulsory_bytes},
-        result.axes.get("dtype") == DOUBLE,
+        result.axes.get("dtype") == DOUBLE_DTYPE,
     )
     unit = tensor_unit(result.axes, result.unit or result.precision)
     over_tensor = over_bound(replace(result, unit=unit), peaks) or 0.0
@@ -210,7 +210,7 @@ def counted_facts(
         return None
     needed = case.problem.bytes()
     intensity = case.problem.flops() / needed if needed else 0.0
-    double = case.problem.storage == DOUBLE
+    double = case.problem.storage == DOUBLE_DTYPE
     facts = facts_of(traffic, needed, resources, resources, over_bound, intensity, double_operands=double)
     return replace(facts, blocks=0, waves=math.inf)
 

@@ -12,7 +12,7 @@ from opbench.backend.counts import Traffic
 from opbench.errors import UsageError
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Levels, levels
-from opbench.insight.lowering import Code, Note, lower
+from opbench.insight.lowering import Code, Note, lower_traffic
 from opbench.paths import next_command
 from opbench.records import JSON
 from opbench.results.files import Run
@@ -26,7 +26,7 @@ GROUPS = ("global", "shared", "caches")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity that both sides have: the name of the hardware counter, and the field of the traffic."""
+    """A quantity that is predicted and measured: the name of the hardware counter, and the field of the traffic."""
 
     counter: str
     count: str
@@ -143,7 +143,7 @@ class Agreement:
         }
 
 
-def held_out(case: str) -> bool:
+def is_in_test_set(case: str) -> bool:
     """Return whether a case belongs to the test set, on which the model is not tuned; its name decides."""
     return int(hashlib.sha256(case.encode()).hexdigest()[:8], 16) % 3 == 0
 
@@ -221,7 +221,7 @@ def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object]
         return "no counters in the GPU run"
     if not traffic.complete:
         return "a launch was abandoned on the cpu"
-    blocks = _blocks(counters)
+    blocks = _launched_blocks(counters)
     counted_blocks = sum(kernel.blocks for kernel in traffic.kernels)
     if blocks is not None and blocks != counted_blocks:
         difference = f"{counted_blocks} blocks on the cpu, {blocks} on the GPU"
@@ -229,7 +229,7 @@ def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object]
     return ""
 
 
-def _blocks(counters: Mapping[str, Any]) -> int | None:
+def _launched_blocks(counters: Mapping[str, Any]) -> int | None:
     """Return the number of blocks in all launches that the profiler recorded; None if it does not report blocks."""
     total = 0
     for kernel in counters.get("kernels") or ():
@@ -256,7 +256,7 @@ def compare_case(
     Quantities that are zero in both are skipped: they prove nothing.
     """
     estimated = traffic.scaled_to_all_blocks()
-    lowered = lower(estimated, code or {})
+    lowered = lower_traffic(estimated, code or {})
     comparisons = []
     for quantity in QUANTITIES:
         measured = counters.get(quantity.counter)
@@ -268,9 +268,9 @@ def compare_case(
         counted = estimated.total(quantity.count, **selection)
         predicted = lowered.traffic.total(quantity.count, **selection)
         upper = lowered.traffic.total(quantity.upper, **selection) if quantity.upper else None
-        reasons = _reasons(quantity, lowered.notes) if counted != measured else ()
+        reasons = _possible_reasons(quantity, lowered.notes) if counted != measured else ()
         if predicted != measured:
-            reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
+            reasons += _conflict_explanation(quantity, predicted, measured, lowered.traffic, counters)
         comparisons.append(
             CountComparison(
                 case=case,
@@ -281,7 +281,7 @@ def compare_case(
                 # Bounds that a trace did not give are 0; the count itself is then the only bound.
                 upper=max(predicted, upper) if upper is not None else None,
                 measured=float(measured),
-                held_out=held_out(case),
+                held_out=is_in_test_set(case),
                 reasons=reasons,
             )
         )
@@ -293,7 +293,7 @@ def compare_caches(case: str, levels_on_cpu: Levels | None, counters: Mapping[st
     if levels_on_cpu is None or counters.get("cache") != "cold":
         return []
     return [
-        CountComparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
+        CountComparison(case, counter, "caches", expected, expected, None, float(measured), is_in_test_set(case))
         for counter, expected in (
             ("l2_bytes", levels_on_cpu.l2_bytes),
             ("dram_bytes", levels_on_cpu.profiled_dram_bytes),
@@ -302,13 +302,13 @@ def compare_caches(case: str, levels_on_cpu: Levels | None, counters: Mapping[st
     ]
 
 
-def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
+def _possible_reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
     """Return possible reasons for a difference: how the machine code accesses memory, and effects without a model."""
     matching = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
-    return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in matching)
+    return tuple(note.text if note.applied else f"{note.text} (not predicted)" for note in matching)
 
 
-def _unexplained(
+def _conflict_explanation(
     quantity: Quantity, predicted: int, measured: float, traffic: Traffic, counters: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return an explanation if the counter reports more bank conflicts than the addresses explain."""
@@ -334,7 +334,7 @@ def inexact_comparisons(comparisons: Iterable[CountComparison]) -> list[CountCom
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
 
 
-def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
+def reasons_with_cases(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
     """Return each reason for a difference with the cases to which it applies."""
     cases_by_reason: dict[str, list[str]] = {}
     for c in comparisons:

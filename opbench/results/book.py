@@ -93,7 +93,7 @@ class BookEntry:
 
 @dataclass(frozen=True)
 class Book:
-    """Winners by problem."""
+    """The content of a winners file: the fastest case of each problem, with the timing mode."""
 
     mode: str
     """The timing mode: one of `opbench.timing.clock.TIMING_MODES`."""
@@ -191,13 +191,13 @@ def _checked_book(value: Mapping[str, Any]) -> Book:
     """Return the winners in a file's content; raise ValueError for impossible values."""
     book = from_json(Book, value)
     for entry in book.entries:
-        _require_sense(entry)
+        _require_possible_values(entry)
     if len(book._by_key) < len(book.entries):
         raise ValueError("two entries have the same operator, problem, precision and GPU")
     return book
 
 
-def _require_sense(entry: BookEntry) -> None:
+def _require_possible_values(entry: BookEntry) -> None:
     """Raise ValueError for an entry with impossible values, such as a negative time."""
     key = f"{entry.operator}{entry.problem} on {entry.gpu}"
     if entry.precision not in PRECISION_CLASSES:
@@ -236,7 +236,11 @@ def make_book(
     contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
-        timed, mode = _of_book(path) if _is_book(path) else _of_run(path, read_case_run(path), catalog, notes)
+        timed, mode = (
+            _contenders_of_book(path)
+            if _is_book(path)
+            else _contenders_of_run(path, read_case_run(path), catalog, notes)
+        )
         mode_so_far = next(iter(modes), mode)
         if mode != mode_so_far:
             raise UsageError(
@@ -268,7 +272,7 @@ def _is_book(path: Path) -> bool:
     return path.is_file() and path.suffix == ".json"
 
 
-def _of_book(path: Path) -> tuple[list[Contender], str]:
+def _contenders_of_book(path: Path) -> tuple[list[Contender], str]:
     book = read_book(path)
     contenders: list[Contender] = []
     for e in book.entries:
@@ -277,7 +281,7 @@ def _of_book(path: Path) -> tuple[list[Contender], str]:
     return contenders, book.mode
 
 
-def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Contender], str]:
+def _contenders_of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Contender], str]:
     header, environment = run.header, run.header.environment
     gpu = environment.gpu
     if not gpu or header.backend != "cuda":

@@ -127,7 +127,7 @@ class RunComparison:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of `opbench compare`."""
+        """Return the exit code of `opbench compare`: for broken, slower, undecided or unchanged cases."""
         if not self.cases:
             return EXIT_NOTHING
         codes = {Change.BROKEN: EXIT_BROKEN, Change.SLOWER: EXIT_SLOWER, Change.UNDECIDED: EXIT_UNDECIDED}
@@ -158,7 +158,9 @@ def compare_runs(
     important = [difference for difference in all_differences if difference.matters]
     if important and not force:
         raise NotComparable(base.folder, new.folder, important)
-    base_results, new_results = ({result.case: result for result in _named(run, cases)} for run in (base, new))
+    base_results, new_results = (
+        {result.case: result for result in _matching_results(run, cases)} for run in (base, new)
+    )
     for pattern in cases:
         if not any(is_named(case, pattern) for case in {**base_results, **new_results}):
             raise UsageError(
@@ -194,7 +196,7 @@ def compare_runs(
     )
 
 
-def _named(run: Run, cases: Sequence[str]) -> list[Result]:
+def _matching_results(run: Run, cases: Sequence[str]) -> list[Result]:
     return [r for r in run.results if not cases or any(is_named(r.case, pattern) for pattern in cases)]
 
 
@@ -256,12 +258,12 @@ def machine_code(base: Result, new: Result) -> str:
     """Return "identical" if instructions, resources and launches are equal, else "changed" or "unknown"."""
     if not base.machine_code_sha256 or not new.machine_code_sha256:
         return "unknown"
-    launches = [_shapes(result) for result in (base, new)]
+    launches = [_launches_without_arguments(result) for result in (base, new)]
     is_same = base.machine_code_sha256 == new.machine_code_sha256 and launches[0] == launches[1]
     return "identical" if is_same else "changed"
 
 
-def _shapes(result: Result) -> list[Launched]:
+def _launches_without_arguments(result: Result) -> list[Launched]:
     """Return the launches of a result without their arguments, which older results lack."""
     return [replace(launch, args=None) for launch in result.verdict.launches] if result.verdict else []
 
@@ -282,7 +284,7 @@ def _compare_traffic(base: Result, new: Result, runs: tuple[Run, Run], untimed: 
     if base_summary is None or new_summary is None or ratio is None:
         return untimed
     change = Change.RIGHT if ratio == 1 else Change.LESS_TRAFFIC if ratio < 1 else Change.MORE_TRAFFIC
-    reason = _other_variant(base, new) + "; ".join(new_summary.differences(base_summary))
+    reason = _variant_names(base, new) + "; ".join(new_summary.differences(base_summary))
     return replace(untimed, change=change, reason=f"no times; {reason}", traffic_ratio=ratio)
 
 
@@ -299,26 +301,26 @@ def _compare_times(base: Result, new: Result, thresholds: _Thresholds, same_envi
     if sides_without_samples and base.measurement and new.measurement:
         times = base.measurement.median_s, new.measurement.median_s
         reason = f"no interval: {' and '.join(sides_without_samples)} kept no samples of nodes; run the network again"
-        return CaseComparison(new.case, Change.UNDECIDED, _other_variant(base, new) + reason, *times, machine_code=code)
+        return CaseComparison(new.case, Change.UNDECIDED, _variant_names(base, new) + reason, *times, machine_code=code)
     if not base_samples_s or not new_samples_s:
-        return CaseComparison(new.case, Change.RIGHT, _other_variant(base, new) + "no times", machine_code=code)
+        return CaseComparison(new.case, Change.RIGHT, _variant_names(base, new) + "no times", machine_code=code)
     if min(*base_samples_s, *new_samples_s) <= 0:
         return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
     time = stats.median_ratio(new_samples_s, base_samples_s, CONFIDENCE)
     base_cycles, new_cycles = base.cycles, new.cycles
     has_cycles = bool(base_cycles and new_cycles)
     cycles = stats.median_ratio(new_cycles, base_cycles, CONFIDENCE) if has_cycles else None
-    threshold = thresholds.of(stats.median(base_samples_s))
+    threshold = thresholds.for_median(stats.median(base_samples_s))
     timers = [result.measurement.timer if result.measurement else "" for result in (base, new)]
     if timers[0] != timers[1]:
         change, reason = Change.UNDECIDED, f"timed in two ways: {timers[0]} against {timers[1]}"
     elif same_environment and code == "identical":
         change, reason = Change.SAME, "identical machine code"
-        if judge(time, threshold) in (Change.FASTER, Change.SLOWER):
+        if verdict_on_interval(time, threshold) in (Change.FASTER, Change.SLOWER):
             reason += f"; the {percent_change(time.value)} is the machine's"
     else:
-        change, reason = decide(time, cycles, threshold, min(len(base_samples_s), len(new_samples_s)))
-        reason = _other_variant(base, new) + reason
+        change, reason = verdict_on_time(time, cycles, threshold, min(len(base_samples_s), len(new_samples_s)))
+        reason = _variant_names(base, new) + reason
     return CaseComparison(
         case=new.case,
         change=change,
@@ -333,7 +335,7 @@ def _compare_times(base: Result, new: Result, thresholds: _Thresholds, same_envi
     )
 
 
-def _other_variant(base: Result, new: Result) -> str:
+def _variant_names(base: Result, new: Result) -> str:
     """Return the names of the two variants if they differ, as they can for a network's node."""
     base_name, other_name = (result.variant + print_config(result.config) for result in (base, new))
     return f"{base_name} → {other_name}: " if base_name != other_name else ""
@@ -347,7 +349,7 @@ def _warnings(base: Result, new: Result) -> tuple[str, ...]:
 # Verdicts ---------------------------------------------------------------------------------------------------------
 
 
-def judge(ratio: stats.Ratio, threshold: float) -> Change:
+def verdict_on_interval(ratio: stats.Ratio, threshold: float) -> Change:
     """Return the verdict for the interval of a ratio: faster, slower, the same or undecided."""
     if ratio.coverage < CONFIDENCE:
         return Change.UNDECIDED
@@ -359,17 +361,19 @@ def judge(ratio: stats.Ratio, threshold: float) -> Change:
     return Change.SAME if within else Change.UNDECIDED
 
 
-def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samples: int) -> tuple[Change, str]:
+def verdict_on_time(
+    time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, sample_count: int
+) -> tuple[Change, str]:
     """Return the verdict on a time, and the reason; the verdict is undecided if cycles contradict it."""
-    change = judge(time, threshold)
+    change = verdict_on_interval(time, threshold)
     interval = f"{percent_change(time.low)} to {percent_change(time.high)}"
     if time.coverage < CONFIDENCE:
-        return Change.UNDECIDED, f"{samples} samples are too few for a 95 % interval; {MORE_SAMPLES}"
+        return Change.UNDECIDED, f"{sample_count} samples are too few for a 95 % interval; {MORE_SAMPLES}"
     if change is Change.UNDECIDED:
         return change, f"{interval} reaches across the threshold of {units.percent(threshold)}; {MORE_SAMPLES}"
     if cycles is None:
         return change, f"{interval}; the clock is not known"
-    cycles_change = judge(cycles, threshold)
+    cycles_change = verdict_on_interval(cycles, threshold)
     if cycles_change is change or (change is Change.SAME and cycles_change is Change.UNDECIDED):
         return change, interval
     cycles_interval = f"{percent_change(cycles.low)} to {percent_change(cycles.high)} in cycles"
@@ -396,7 +400,7 @@ class _Thresholds:
     floor: float
     tick_s: float
 
-    def of(self, median_s: float) -> float:
+    def for_median(self, median_s: float) -> float:
         return self.chosen if self.chosen is not None else max(self.floor, TICK_FACTOR * self.tick_s / median_s)
 
 
@@ -419,6 +423,6 @@ def clock_tick_s(run: Run) -> float:
     steps = []
     for result in run.results:
         ordered = sorted(set(result.samples_s))
-        # Events are read as float32 milliseconds: what differs by less than 1 ns is one reading.
+        # Times of events are float32 milliseconds, so readings that differ by less than 1 ns are equal.
         steps += [b - a for a, b in itertools.pairwise(ordered) if b - a > 1e-9]
     return min(steps, default=0.0)

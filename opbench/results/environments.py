@@ -53,7 +53,7 @@ def differences(base: Run, new: Run) -> list[Difference]:
 
 def _settings(run: Run) -> dict[str, JSON]:
     header = run.header
-    # The seed of the timing only orders the samples; more processes show more of the same times' spread.
+    # The seed only orders the samples, and more processes measure the same times more often.
     timing = {
         f"timing.{FORMER_NAMES.get(key, key)}": value
         for key, value in to_json(header.timing, omit_defaults=True).items()
@@ -62,7 +62,7 @@ def _settings(run: Run) -> dict[str, JSON]:
     header_fields = {"backend": header.backend or None, "opbench": header.opbench or None, "seed": header.seed}
     environment = header.environment.to_json()
     if header.backend == "cpu":
-        environment.pop("memory_bytes", None)  # what was free of it then: no setting of the machine
+        environment.pop("memory_bytes", None)  # the free memory at that moment is no property of the machine
     return {**header_fields, **environment, **header.settings, **timing}
 
 

@@ -27,7 +27,7 @@ from opbench.results.header import RunDevice, RunHeader
 from opbench.results.result import Result
 from opbench.results.rows import frame
 from opbench.results.run_data import RunData
-from opbench.results.showing import title, to_html
+from opbench.results.showing import run_title, to_html
 
 if TYPE_CHECKING:
     import pandas
@@ -64,7 +64,7 @@ class Run(RunData):
         return frame(self, gpu)
 
     def __repr__(self) -> str:
-        return f"<Run {title(self)}, in {self.folder}>"
+        return f"<Run {run_title(self)}, in {self.folder}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook."""
@@ -76,12 +76,12 @@ class RunWriter:
 
     def __init__(self, folder: Path, name: str = FILE) -> None:
         self.path = folder / name
-        if (packed := stored_file(self.path)).suffix in PACKED_SUFFIXES:
+        if (compressed_file := stored_file(self.path)).suffix in PACKED_SUFFIXES:
             raise UsageError(
-                f"{packed}: this file is the result of a finished run; choose another --out DIR, "
-                f"or unpack the file first: {'unxz' if packed.suffix == '.xz' else 'gunzip'} {packed}",
+                f"{compressed_file}: this file is the result of a finished run; choose another --out DIR, or "
+                f"unpack the file first: {'unxz' if compressed_file.suffix == '.xz' else 'gunzip'} {compressed_file}",
                 kind="run-finished",
-                subject=packed,
+                subject=compressed_file,
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -109,9 +109,9 @@ class RunWriter:
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
 
-    def write(self, kind: str, payload: Mapping[str, object]) -> bytes:
+    def write(self, line_type: str, payload: Mapping[str, object]) -> bytes:
         """Append one line, force it to disk and return it; remove an incomplete line if writing fails."""
-        line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps({"type": line_type, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size
         try:
             bytes_written = self._file.write(line)
@@ -124,11 +124,11 @@ class RunWriter:
         return line
 
     def result(self, result: Result) -> None:
-        """Append one result."""
+        """Append the result of one case to the file."""
         self.write("result", result.to_json())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the results file, so that another process may write it."""
         self._file.close()
 
 
@@ -158,7 +158,7 @@ def run_files(folder: Path) -> list[Path]:
     return sorted({run_file(path.parent) for path in folder.rglob(f"{FILE}*") if plain_name(path) == FILE})
 
 
-def content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """Return the uncompressed content of a results file; raise UsageError if it cannot be read."""
     try:
         return unpacked(path)
@@ -177,7 +177,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises UsageError, naming the line, for a complete line that is no JSON object.
     """
-    text = content(path)
+    text = read_content(path)
     complete_lines = text[: text.rfind(b"\n") + 1]
     for line_number, line in enumerate(complete_lines.split(b"\n")[:-1], start=1):
         try:
@@ -195,7 +195,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 @dataclass(frozen=True)
-class _End:
+class _EndLine:
     """The end line that a process writes to the file of a run."""
 
     finished: str = ""
@@ -206,7 +206,7 @@ class _End:
     """
 
 
-def _spent_s(end: _End, began: str) -> float | None:
+def _spent_s(end: _EndLine, began: str) -> float | None:
     """Return the wall time of an end line in seconds; None if the line has none."""
     if end.wall_s is not msgspec.UNSET:
         return end.wall_s
@@ -229,52 +229,54 @@ class RunReader:
     def read(self) -> None:
         """Read every line of the file; raise UsageError, naming the line, for a corrupt file."""
         for line_number, value in read_lines(self.path):
-            self.take(value, line_number)
-        if not content(self.path).endswith(b"\n"):
+            self.add_line(value, line_number)
+        if not read_content(self.path).endswith(b"\n"):
             warning = f"{self.path}: the last line is incomplete and was left out; --resume repeats that case"
             self._run.warnings.append(warning)
 
-    def take(self, value: dict[str, Any], line_number: int = 0) -> None:
+    def add_line(self, value: dict[str, Any], line_number: int = 0) -> None:
         """Add one line to the run; errors name the line `line_number`."""
-        kind = value.pop("type")
-        if kind == "run" and value.get("format") != FORMAT:
+        line_type = value.pop("type")
+        if line_type == "run" and value.get("format") != FORMAT:
             remedy = "read it with the opbench that wrote it"
             raise OtherVersion(Location(self.path, line_number), "format", value.get("format"), FORMAT, remedy)
         try:
-            self._take(kind, value)
+            self._add_value(line_type, value)
         except (TypeError, ValueError) as error:
             remedy = (
-                "choose another --out DIR" if kind == "run" else "delete the line, then complete the run with --resume"
+                "choose another --out DIR"
+                if line_type == "run"
+                else "delete the line, then complete the run with --resume"
             )
             raise UsageError(
                 f"this line is corrupt ({error}); {remedy}", Location(self.path, line_number), kind="corrupt-line"
             ) from None
 
-    def _take(self, kind: str, value: dict[str, Any]) -> None:
+    def _add_value(self, line_type: str, value: dict[str, Any]) -> None:
         run = self._run
-        if kind == "run":
+        if line_type == "run":
             run.header, self._begun = from_json(RunHeader, value), True
-        elif kind == "result":
+        elif line_type == "result":
             result = from_json(Result, value)
             self._results[result.case] = result
-        elif kind == "ceilings":
+        elif line_type == "ceilings":
             run.ceilings = Peaks.from_json(value)
-            self._warn(run.ceilings)
-        elif kind == "device":
+            self._add_peaks_warning(run.ceilings)
+        elif line_type == "device":
             device = RunDevice.from_json(value)
             run.devices[device.uuid] = device
             run.ceilings = run.ceilings or device.ceilings
-            self._warn(device.ceilings, f"{device.name}: ")
-        elif kind == "counters":
+            self._add_peaks_warning(device.ceilings, f"{device.name}: ")
+        elif line_type == "counters":
             run.counters[str(value.get("case"))] = value
-        elif kind == "traffic":
+        elif line_type == "traffic":
             run.traffic[str(value.get("case"))] = Traffic.from_json(value)
-        elif kind == "end":
+        elif line_type == "end":
             run.finished = True
-            self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))
+            self._spent.append(_spent_s(from_json(_EndLine, value), "" if self._spent else run.header.started))
 
-    def _warn(self, ceilings: Peaks | None, device: str = "") -> None:
-        """Store whether the peaks passed the check at the start of the run."""
+    def _add_peaks_warning(self, ceilings: Peaks | None, device: str = "") -> None:
+        """Add a warning to the run if its peaks did not pass the check at the start of the run."""
         if ceilings and ceilings.canary and ceilings.canary.text:
             self._run.warnings.append(device + ceilings.canary.text)
 

@@ -194,7 +194,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
 
     For a run without a GPU, times are predicted from the peaks of the GPU model `gpu`.
     """
-    peaks_of_device: dict[str, Peaks | None] = {}  # of each device, read once
+    peaks_of_device: dict[str, Peaks | None] = {}  # the peaks of each device are read once
     for result in run.results:
         if result.device not in peaks_of_device:
             peaks_of_device[result.device] = run.ceilings_of(result)
@@ -218,9 +218,11 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     speedups: dict[str, Speedups] = {}
     rank_of_case: dict[str, str] = {}
     for group in problems.values():
-        speedups |= _compare(group)
+        speedups |= _speedups_by_case(group)
         for precision in dict.fromkeys(row.precision for row in group):
-            rank_of_case |= {row.case: rank for row, rank in ranks(row for row in group if row.precision == precision)}
+            rank_of_case |= {
+                row.case: rank for row, rank in ranked_rows(row for row in group if row.precision == precision)
+            }
     return [
         replace(row, speedups=speedups.get(row.case, row.speedups), rank=rank_of_case.get(row.case)) for row in table
     ]
@@ -321,14 +323,15 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
 
     all_rows = rows(run, gpu)
     table = pandas.DataFrame(
-        [{column: _value(row, path) for column, path in COLUMNS.items()} for row in all_rows], columns=list(COLUMNS)
+        [{column: _value_at_path(row, path) for column, path in COLUMNS.items()} for row in all_rows],
+        columns=list(COLUMNS),
     )
     numeric_columns = [name for name, path in COLUMNS.items() if "." in path and name not in TEXT_COLUMNS]
     table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numeric_columns], "float64"))
     return table.assign(**{former: table[column] for former, column in FORMER_COLUMNS.items()})
 
 
-def _value(row: Row, path: str) -> object:
+def _value_at_path(row: Row, path: str) -> object:
     """Return the value at a path of attributes; None if an attribute on the path is None."""
     value: object = row
     for name in path.split("."):
@@ -399,7 +402,7 @@ def _times(row: Row, measurement: Measurement) -> Times | None:
         bytes_per_s=row.compulsory_bytes / median_s if row.compulsory_bytes else None,
         flops_per_s=row.flops / median_s if row.flops else None,
     )
-    if not measurement.samples_s:  # a node of an older network's run has only a median
+    if not measurement.samples_s:  # in older records, a node of a network has only a median
         return times
     first_quartile, third_quartile = measurement.quartiles_s
     return replace(
@@ -441,13 +444,13 @@ def _predicted_traffic(
     )
 
 
-def _fastest(group: Iterable[Row]) -> Row | None:
+def _fastest_row(group: Iterable[Row]) -> Row | None:
     return min((row for row in group if row.ranked), key=lambda row: row.time_s or math.inf, default=None)
 
 
-def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
+def _speedups_by_case(group: Sequence[Row]) -> dict[str, Speedups]:
     """Return the speedups of the cases of one problem, by case."""
-    best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
+    best = {name: _fastest_row(row for row in group if row.variant == name) for name in {row.variant for row in group}}
     previous_variant = {row.variant: row.builds_on for row in group}
     speedups_by_case: dict[str, Speedups] = {}
     for row in group:
@@ -459,7 +462,7 @@ def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
             base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
         speedups_by_case[row.case] = Speedups(
             _speedup(best.get(row.builds_on), row),
-            _speedup(_fastest(libraries), row),
+            _speedup(_fastest_row(libraries), row),
             _speedup(base, row),
             *(speedup_interval(base, row) if base is not None else ()),
         )
@@ -491,7 +494,7 @@ def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
     )
 
 
-def tied(leader: Row, row: Row) -> bool:
+def is_tie(leader: Row, row: Row) -> bool:
     """Return whether the 95 % intervals of two medians overlap."""
     row_interval, leader_interval = (
         compared.times.interval_s if compared.times else None for compared in (row, leader)
@@ -503,14 +506,14 @@ def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
     """Return ranked rows by time, in groups of ties: each row's interval overlaps that of the group's fastest."""
     groups: list[list[Row]] = []
     for row in sorted((r for r in group if r.ranked), key=lambda r: (r.time_s, r.name)):
-        if groups and tied(groups[-1][0], row):
+        if groups and is_tie(groups[-1][0], row):
             groups[-1].append(row)
         else:
             groups.append([row])
     return groups
 
 
-def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
+def ranked_rows(group: Iterable[Row]) -> list[tuple[Row, str]]:
     """Return rows ordered by rank, with the ranks as printed."""
     ranked, position = [], 1
     for tie in tie_groups(group):

@@ -15,10 +15,13 @@ MAX_ROWS = 24
 """Most rows of the table; `Run.frame()` has all of them."""
 
 HEADINGS = ("variant", "verdict", "time", "95 % interval", "of peak", "rank")
-LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-align:left;white-space:nowrap"'
+TEXT_STYLE, NUMBER_STYLE = (
+    'style="text-align:left;overflow-wrap:anywhere"',
+    'style="text-align:left;white-space:nowrap"',
+)
 
 
-def title(run: RunData) -> str:
+def run_title(run: RunData) -> str:
     """Return the description of a run, such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
     counts = Counter(result.status for result in run.results)
     header = run.header
@@ -32,28 +35,30 @@ def title(run: RunData) -> str:
 
 def to_html(run: RunData) -> str:
     """Return a run as HTML: faults first, then the variants of each problem by time; all text is escaped."""
-    ordered = rows(run) if run.of_network else sorted(rows(run), key=_order)
+    ordered = rows(run) if run.of_network else sorted(rows(run), key=_sort_key)
     shown_rows = ordered[:MAX_ROWS]
-    headings = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
+    headings = "".join(f"<th {NUMBER_STYLE}>{name}</th>" for name in HEADINGS)
     body, previous_problem = "", ""
     for row in shown_rows:
         problem = "" if run.of_network else row.operator + row.problem
-        if problem != previous_problem:  # once, across the table, which is narrow enough so for a cell's output
-            body += f'<tr><th {LEFT} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
+        if (
+            problem != previous_problem
+        ):  # the problem has a row of its own, so that the table fits into the output of a notebook cell
+            body += f'<tr><th {TEXT_STYLE} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
             previous_problem = problem
         node = row.case.rpartition(")/")[2] + ": " if ")/" in row.case else ""
         name, verdict, *figures = (escape(cell) for cell in _cells(row))
-        body += f"<tr><td {LEFT}>{escape(node)}{name}</td><td {LEFT}>{verdict}</td>"
-        body += "".join(f"<td {FIGURE}>{figure}</td>" for figure in figures) + "</tr>"
+        body += f"<tr><td {TEXT_STYLE}>{escape(node)}{name}</td><td {TEXT_STYLE}>{verdict}</td>"
+        body += "".join(f"<td {NUMBER_STYLE}>{figure}</td>" for figure in figures) + "</tr>"
     hidden_count = len(ordered) - len(shown_rows)
     more_text = f"<p>… and {hidden_count} more: run.frame() has all</p>" if hidden_count else ""
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
-    heading = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
+    heading = f"<p><b>{escape(run_title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
     table = f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>" if shown_rows else ""
     return f"<div>{heading}{warnings}{table}{more_text}</div>"
 
 
-def _order(row: Row) -> tuple[bool, str, str, float]:
+def _sort_key(row: Row) -> tuple[bool, str, str, float]:
     return row.status in GOOD_STATUSES, row.operator, row.problem, row.time_s or 0.0
 
 

@@ -61,8 +61,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The first line of a record: the variant, the options and the machine of the search."""
+class SearchHeader:
+    """The first line of a search's record: the variant, the options and the machine."""
 
     format: int
     variant: str
@@ -96,7 +96,7 @@ class Finals:
 
 
 @dataclass(frozen=True)
-class Joules:
+class ConfigEnergy:
     """The energy per launch of a config in the finals, in joules."""
 
     config: dict[str, int]
@@ -111,12 +111,12 @@ class Energies:
     """The energies of all configs in the finals, for a search that minimises energy."""
 
     folder: str
-    joules: tuple[Joules, ...]
+    joules: tuple[ConfigEnergy, ...]
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """The end of a search in one process."""
+class SearchEnd:
+    """The last line that a process writes to a search's record: the time spent, and why the search ended."""
 
     spent_s: float
     """Seconds of all processes."""
@@ -129,16 +129,16 @@ class Stopped:
 
 @dataclass
 class Tuning:
-    """The whole record of a search."""
+    """The record of a search over configs: its header, trials, finals and end."""
 
     folder: Path
-    begun: Begun
+    begun: SearchHeader
     trials: list[Trial] = field(default_factory=list)
     finals: Finals | None = None
     """The last finals that were started."""
     energies: Energies | None = None
     """The energies of the last finals, for a search that ranks by joules."""
-    stopped: Stopped | None = None
+    stopped: SearchEnd | None = None
     """The end of the last process that ended normally."""
 
     @property
@@ -149,7 +149,7 @@ class Tuning:
         return max(last_trial_s, *spent_ends, 0.0)
 
     @property
-    def ranked(self) -> list[Trial]:
+    def ranked_trials(self) -> list[Trial]:
         """Return the trials with a score, best first."""
         return sorted((t for t in self.trials if t.is_ranked), key=lambda t: t.score or 0.0)
 
@@ -193,7 +193,7 @@ class Finalist:
 
 def ranked_finals(tuning: Tuning, run: Run | None) -> list[Finalist]:
     """Return the right configs of the finals, best first; in a search by energy, only those with an energy."""
-    timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
+    timed = [(r.config, r.measurement) for r in fastest_results(run) if r.measurement]
     if tuning.begun.unit == "s":
         return [Finalist(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
     joules = tuning.energies.joules if tuning.energies else ()
@@ -202,7 +202,7 @@ def ranked_finals(tuning: Tuning, run: Run | None) -> list[Finalist]:
     return sorted(finals, key=lambda final: final.median)
 
 
-def fastest(run: Run | None) -> list[Result]:
+def fastest_results(run: Run | None) -> list[Result]:
     """Return the right cases of the final measurement, fastest first."""
     timed = [(r.measurement.median_s, r) for r in run.results if r.status == "right" and r.measurement] if run else []
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
@@ -230,8 +230,8 @@ def read_tuning(file_or_folder: Path) -> Tuning:
         try:
             if line_type == "tuning":
                 if line.get("format") != FORMAT:
-                    raise ValueError(f"format {line.get('format')} is not known; this opbench reads {FORMAT}")
-                tuning = tuning or Tuning(path.parent, from_json(Begun, line))
+                    raise ValueError(f"format {line.get('format')} is not known; this opbench reads format {FORMAT}")
+                tuning = tuning or Tuning(path.parent, from_json(SearchHeader, line))
             elif line_type == "trial":
                 trial = from_json(Trial, line)
                 trials[tuple(trial.config.items())] = trial
@@ -240,7 +240,7 @@ def read_tuning(file_or_folder: Path) -> Tuning:
             elif line_type == "energies" and tuning:
                 tuning.energies = from_json(Energies, line)
             elif line_type == "stopped" and tuning:
-                tuning.stopped = from_json(Stopped, line)
+                tuning.stopped = from_json(SearchEnd, line)
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"{path}:{line_number}: this line is corrupt ({error}); delete the line, then complete the search with "

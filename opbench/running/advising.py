@@ -25,9 +25,9 @@ from opbench.kernels.variant import Variant
 from opbench.paths import next_command
 from opbench.results.advice import (
     NO_RULE,
-    Advised,
+    CaseAdvice,
+    add_line_advice,
     advise_counted,
-    advised_by_lines,
     measured_facts,
     over_bound,
     shared_modes,
@@ -52,7 +52,7 @@ def advise_run(
     catalog: Catalog,
     gpu: str = "h200",
     read_case_run: Callable[[Path], RunData] = read_run,
-) -> list[Advised]:
+) -> list[CaseAdvice]:
     """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
 
     `read_case_run` returns the run in a folder.
@@ -127,12 +127,12 @@ def _fastest_results(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
     yield from fastest.values()
 
 
-def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_variants: Sequence[Variant]) -> Advised:
+def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_variants: Sequence[Variant]) -> CaseAdvice:
     peaks = run.ceilings_of(result)
     distance = over_bound(result, peaks)
     assert result.measurement is not None
     time_s = result.measurement.median_s
-    advised = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
+    advised = CaseAdvice(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
     if distance is None:
         return _without_advice(advised, "the run has no peaks, so no lower bound is known")
     if distance * NEAR_FRACTION < 1.0:
@@ -154,7 +154,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     _, compiled = next(resources_of([counted_case], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
         problems = _line_problems(Subject.of_case(counted_case, variants), counted_case, traffic)
-        return advised_by_lines(advised, counted_case, problems, distance, compiled.missing)
+        return add_line_advice(advised, counted_case, problems, distance, compiled.missing)
     if not result.resources:  # for example a node of a network: its record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
@@ -167,13 +167,13 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
 
 def _advise_counted(
     result: Result, traffic: Traffic, peaks: Peaks, catalog: Catalog, own_variants: Sequence[Variant]
-) -> Advised:
+) -> CaseAdvice:
     """Advise on a case of a cpu run: its distance from the lower bound is modelled from its traffic."""
     variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
         unknown_variant = f"{result.variant} is not known here"
-        return Advised(result.case, result.operator, result.problem, 0.0, 0.0, reason=unknown_variant, modelled=True)
+        return CaseAdvice(result.case, result.operator, result.problem, 0.0, 0.0, reason=unknown_variant, modelled=True)
     case = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
     sources = sources_of(variant.path, traffic)
     subject = Subject.of_case(case, variants)
@@ -182,7 +182,7 @@ def _advise_counted(
 
 def advise_page(
     run: RunData, gpu: str, roots: Sequence[Path], on_progress: Callable[[str], None] = lambda _: None
-) -> dict[str, Advised]:
+) -> dict[str, CaseAdvice]:
     """Return the advice for the page of a GPU run, by case: on the fastest variant of each problem that is no library.
 
     In a run of the user's files, each of the user's variants counts instead.
@@ -203,7 +203,7 @@ def advise_page(
     for case, (result, distance) in distances.items():
         if 0.0 < distance * NEAR_FRACTION < 1.0 and result.measurement is not None:
             time_s = result.measurement.median_s
-            advice_by_case[case] = Advised(
+            advice_by_case[case] = CaseAdvice(
                 case, result.operator, result.problem, time_s, time_s / distance, reason=NEAR_BOUND
             )
     if not farthest:
@@ -226,7 +226,7 @@ def advise_page(
     return advice_by_case
 
 
-def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> Advised:
+def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> CaseAdvice:
     """Advise on one case in a child process, so that a fault of the kernel ends only that process."""
     catalog = Catalog(roots)
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
@@ -240,8 +240,8 @@ def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
 
 
 def _with_advice(
-    advised: Advised, counter_facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
-) -> Advised:
+    advised: CaseAdvice, counter_facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
+) -> CaseAdvice:
     """Add the advice of all rules that fit."""
     subject = Subject.of_case(counted, variants)
     problems = _line_problems(subject, counted, traffic)
@@ -254,7 +254,7 @@ def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Di
     return diagnose(subject, traffic.scaled_to_all_blocks(), sources_of(counted.variant.path, traffic))
 
 
-def _without_advice(advised: Advised, reason: str) -> Advised:
+def _without_advice(advised: CaseAdvice, reason: str) -> CaseAdvice:
     return replace(advised, reason=reason)
 
 

@@ -25,7 +25,7 @@ from opbench.insight.summary import summarise
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
-from opbench.results.advice import Advised, advise_counted
+from opbench.results.advice import CaseAdvice, advise_counted
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result
 from opbench.running.options import RunSetup
@@ -50,7 +50,7 @@ class ExplainedKernel:
     path: Path
     explanation: Explanation
     traffic: Traffic
-    advised: Advised
+    advised: CaseAdvice
     """The advice on the case, from the same counts, the strongest first."""
     without_operator: bool = False
     """Whether the launches of the file's host code were explained, because no operator fits."""
@@ -162,7 +162,7 @@ def _explain_launches(
     subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
     explanation = explain(subject, traffic, findings, sources_of(plan.path.resolve(), traffic), ceilings)
     advice = tuple(advise_lines(explanation.problems))
-    advised = Advised(plan.name, operator, problem, 0.0, 0.0, advice, plan.name, modelled=True)
+    advised = CaseAdvice(plan.name, operator, problem, 0.0, 0.0, advice, plan.name, modelled=True)
     return ExplainedKernel(
         operator, problem, plan.path.stem, "", plan.path, explanation, traffic, advised, without_operator=True
     )

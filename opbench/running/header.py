@@ -116,7 +116,7 @@ class RunFile:
 
     def write(self, kind: str, payload: Mapping[str, object]) -> None:
         """Append one line; the line is on disk before this returns."""
-        self._reader.take(json.loads(self._writer.write(kind, payload)))
+        self._reader.add_line(json.loads(self._writer.write(kind, payload)))
 
     def result(self, result: Result) -> None:
         """Append one result."""

@@ -16,10 +16,10 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.gpu.compile.sass import Instruction
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.gpu.limits.products import product_key
-from opbench.insight.instructions import Executed
+from opbench.insight.instructions import ExecutedInstructions
 from opbench.insight.levels import Bound, Levels, case_bounds, counted_bounds
 from opbench.insight.nsight import commands, parse, tools
-from opbench.insight.nsight.commands import Target, Tool
+from opbench.insight.nsight.commands import ProfileTarget, Tool
 from opbench.insight.nsight.metrics import TIME, TRAFFIC, KernelCounters, chip_of, derive, metric_names, total
 from opbench.insight.nsight.operands import read_operands
 from opbench.insight.nsight.source_page import SampledKernel, read_sampled, with_lines, with_texts
@@ -56,7 +56,7 @@ class ProfileOptions:
     """Whether Nsight Compute also samples warps, for `read_source`."""
 
 
-def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
+def target_of(case: Case, name: str, roots: Sequence[Path]) -> ProfileTarget:
     """Return the command that the profiler runs for a case.
 
     `name` is the case, variant or file as the user wrote it.
@@ -64,7 +64,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
     own_file = is_file(name)
     extra = [argument for root in roots for argument in ("--variants", str(root.resolve()))]
     extra += ["--file", str(case.variant.path)] if own_file else []
-    return Target(
+    return ProfileTarget(
         case.name,
         commands.target_argv(case.name, extra),
         precision="f64" if case.problem.storage == "f64" else case.variant.precision,
@@ -75,7 +75,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
 
 
 def profile_case(
-    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, print_line: PrintLine
+    target: ProfileTarget, folder: Path, options: ProfileOptions, writer: RunWriter | None, print_line: PrintLine
 ) -> dict[str, Any]:
     """Profile one case; store the tool's report in `folder`/profile, append a line to the results and return it.
 
@@ -118,7 +118,7 @@ def profile_case(
 
 
 def read_source(
-    case: Case, target: Target, folder: Path, options: ProfileOptions, print_line: PrintLine, catalog: Catalog
+    case: Case, target: ProfileTarget, folder: Path, options: ProfileOptions, print_line: PrintLine, catalog: Catalog
 ) -> SourceProfile:
     """Read the samples of a report that `profile_case` wrote with `options.source`, and assign them to source lines.
 
@@ -146,7 +146,7 @@ def read_source(
     )
 
 
-def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
+def executed_instructions(kernels: Iterable[SampledKernel]) -> ExecutedInstructions:
     """Return the executed warp instructions of a profile by class, and the FLOPs of tensor-core instructions."""
     classes: Counter[str] = Counter()
     flops: Counter[str] = Counter()
@@ -157,10 +157,10 @@ def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
         precision, flops_each = instruction.product_flops
         flops[precision] += flops_each * sampled.executed
     flops_by_precision = {name: float(count) for name, count in flops.items() if name}
-    return Executed({name: float(count) for name, count in classes.items()}, flops_by_precision, "counted")
+    return ExecutedInstructions({name: float(count) for name, count in classes.items()}, flops_by_precision, "counted")
 
 
-def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed: Executed) -> list[Bound]:
+def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed: ExecutedInstructions) -> list[Bound]:
     """Return lower bounds of the time from counted bytes and instructions, without the cost of a launch."""
     key = product_key(gpu)
     if not key:
@@ -186,7 +186,7 @@ def text_of(case: Case) -> Callable[[str], str | None]:
     return read
 
 
-def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, print_line: PrintLine) -> str:
+def _read_report(argv: Sequence[str], target: ProfileTarget, options: ProfileOptions, print_line: PrintLine) -> str:
     """Return the text that a tool prints for a report; raise the tool's error."""
     printed = run_tool(argv, options, lambda line: None, announce=print_line)
     if fault := _fault(options.tool, target, printed.returncode, printed.messages):
@@ -194,11 +194,11 @@ def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, p
     return "\n".join(printed.lines)
 
 
-def _fault(tool: Tool, target: Target, returncode: int, lines: Sequence[str]) -> OpbenchError | None:
+def _fault(tool: Tool, target: ProfileTarget, returncode: int, lines: Sequence[str]) -> OpbenchError | None:
     return tools.fault_of(tool, target.case, returncode, lines, target.check, target.experiment)
 
 
-def _counters_of_report(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
+def _counters_of_report(tool: Tool, target: ProfileTarget, text: str) -> dict[str, JSON]:
     if tool == "nsys":
         timeline = parse.read_nsys(text)
         if not timeline.kernels:

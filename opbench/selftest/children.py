@@ -13,7 +13,7 @@ from typing import Any
 
 from opbench import paths
 from opbench.errors import EnvironmentFault
-from opbench.insight.nsight.commands import Target
+from opbench.insight.nsight.commands import ProfileTarget
 from opbench.running.profile import PrintLine, ProfileOptions, profile_case, run_tool
 from opbench.selftest.clocks import median_of
 from opbench.selftest.device import Cell
@@ -82,7 +82,7 @@ def times_in_child(timer: str, cells: Sequence[Cell], print_line: PrintLine = la
 def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda profile_line: None) -> dict[str, float]:
     """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
     with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
-        target = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
+        target = ProfileTarget(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
         profile_line = profile_case(target, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, print_line)
     return durations(cells, [kernel.get("time_s") for kernel in profile_line["kernels"]])
 

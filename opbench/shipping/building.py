@@ -7,38 +7,38 @@ from collections.abc import Sequence
 from opbench.shipping.fixed_text import template
 
 
-def code_of(arch: str) -> str:
-    """Return nvcc's options for an architecture: machine code, and PTX if newer GPUs can use it."""
+def nvcc_options(arch: str) -> str:
+    """Return nvcc's options for an architecture such as "sm_90": machine code, and PTX if newer GPUs can use it."""
     digits = arch.removeprefix("sm_")
     ptx = "" if digits.endswith("a") else f" -gencode arch=compute_{digits},code=compute_{digits}"
     return f"-gencode arch=compute_{digits},code=sm_{digits}{ptx}"
 
 
-def cmake_of(arch: str) -> str:
-    """Return CMake's options for an architecture, as `code_of` does for nvcc."""
+def cmake_architecture(arch: str) -> str:
+    """Return the value of CMAKE_CUDA_ARCHITECTURES for an architecture: "90" for "sm_90", "90a-real" for "sm_90a"."""
     digits = arch.removeprefix("sm_")
     return f"{digits}-real" if digits.endswith("a") else digits
 
 
-def makefile(name: str, arch: str, kind: str, cubin: str) -> str:
-    """Return a plain Makefile of a library or a network's program."""
-    text = template(f"makefile_{kind}")
-    return _filled(text, name, arch, cubin) + "\n"
+def makefile(name: str, arch: str, target_kind: str, cubin: str) -> str:
+    """Return the Makefile of a "library" or of a "network" (`target_kind`)."""
+    text = template(f"makefile_{target_kind}")
+    return _fill_template(text, name, arch, cubin) + "\n"
 
 
-def cmakelists(name: str, arch: str, kind: str) -> str:
-    """Return a CMakeLists.txt of a library or a network's program, for CMake 3.24 and newer."""
-    return _filled(template(f"cmake_{kind}"), name, arch, "") + "\n"
+def cmakelists(name: str, arch: str, target_kind: str) -> str:
+    """Return the CMakeLists.txt of a "library" or of a "network" (`target_kind`), for CMake 3.24 and newer."""
+    return _fill_template(template(f"cmake_{target_kind}"), name, arch, "") + "\n"
 
 
-def _filled(text: str, name: str, arch: str, cubin: str) -> str:
-    values = {"name": name, "arch": arch, "code": code_of(arch), "cmake": cmake_of(arch), "cubin": cubin}
+def _fill_template(text: str, name: str, arch: str, cubin: str) -> str:
+    values = {"name": name, "arch": arch, "code": nvcc_options(arch), "cmake": cmake_architecture(arch), "cubin": cubin}
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
 
 
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a Markdown table; the first row is the header."""
     heading, *body = rows
     return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *body)]

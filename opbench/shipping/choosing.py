@@ -19,7 +19,7 @@ from opbench.kernels.operator import Operator
 from opbench.paths import next_command
 from opbench.results.book import Book, BookEntry
 from opbench.results.winners import entries_of
-from opbench.shipping.measured import Choice, choose, problem_named
+from opbench.shipping.measured import Choice, choose_case, problem_named
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,11 @@ class ShipSelection:
     notes: tuple[str, ...] = ()
 
 
-def target(gpu: str, book: Book | None = None) -> ShipTarget:
-    """Return the GPU of an architecture (sm_90), a model (h200) or a name in the winners file; raises UsageError."""
+def find_target(gpu: str, book: Book | None = None) -> ShipTarget:
+    """Return the GPU that `--gpu` names: by an architecture (sm_90), a model (h200) or a name in the winners file.
+
+    Raises UsageError for an unknown name, and for an architecture of which the winners file has several GPUs.
+    """
     known_product = product(gpu)
     if known_product:
         return ShipTarget(known_product.name, known_product.arch, known_product.sm_count)
@@ -53,17 +56,17 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
             f"--gpu {gpu}: {unknown_name('GPU', gpu.lower(), PRODUCTS)}, or give an architecture such as sm_90"
         )
     arch = f"sm_{match[1]}"
-    in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
-    if len(in_book) > 1:
+    book_gpus = [name for name, capability in (book.gpus if book else {}).items() if _arch_name(capability) == arch]
+    if len(book_gpus) > 1:
         raise UsageError(
-            f"--gpu {gpu}: the winners file has several GPUs of {arch} ({', '.join(in_book)}); choose one: "
-            f"--gpu {in_book[0]!r}",
+            f"--gpu {gpu}: the winners file has several GPUs of {arch} ({', '.join(book_gpus)}); choose one: "
+            f"--gpu {book_gpus[0]!r}",
             kind="several-gpus",
             subject="--gpu",
-            value=tuple(in_book),
-            allowed=arch,
+            value=gpu,
+            allowed=tuple(book_gpus),
         )
-    products = [gpu_product for name in in_book if (gpu_product := product(name))] or [
+    products = [gpu_product for name in book_gpus if (gpu_product := product(name))] or [
         p for p in PRODUCTS.values() if p.arch == arch
     ]
     if not products:
@@ -76,10 +79,10 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
             allowed=architectures,
         )
     best = max(products, key=lambda gpu_product: (gpu_product.sm_count, gpu_product.dram_bytes_per_s))
-    return ShipTarget(in_book[0] if len(in_book) == 1 else best.name, arch, best.sm_count)
+    return ShipTarget(book_gpus[0] if len(book_gpus) == 1 else best.name, arch, best.sm_count)
 
 
-def _arch(capability: str) -> str:
+def _arch_name(capability: str) -> str:
     return f"sm_{capability.replace('.', '')}"
 
 
@@ -96,13 +99,13 @@ def choose_cases(
     notes: list[str] = []
     for name in names:
         if problem := problem_named(name, catalog):
-            choice = _of_problem(problem, catalog, book, gpu, precision)
-            cases.append(_fitting(choice.case, gpu))
-            time_notes[choice.case.name] = choice.time
+            choice = _choose_for_problem(problem, catalog, book, gpu, precision)
+            cases.append(_require_shippable(choice.case, gpu))
+            time_notes[choice.case.name] = choice.time_note
             notes.append(choice.note)
             continue
         if "(" in name:
-            cases.append(_fitting(catalog.case(name), gpu))
+            cases.append(_require_shippable(catalog.case(name), gpu))
             continue
         if name not in catalog.operator_names():
             name_error = unknown_name("operator or network", name, [*catalog.operator_names(), *NETWORKS])
@@ -113,25 +116,25 @@ def choose_cases(
         if book is None:
             raise UsageError(
                 f"'{name}' is an operator, and a library needs its sizes. Name one problem, such as "
-                f"'{name}{_example(catalog, name)}', or cases ({catalog.command('list cases', name)}), or add a "
+                f"'{name}{_example_sizes(catalog, name)}', or cases ({catalog.command('list cases', name)}), or add a "
                 "winners file with --book book.json (write one with: opbench book RUN --out book.json)",
                 kind="no-winners-file",
                 subject=name,
             )
-        entries = _entries(book.entries, name, gpu, precision)
+        entries = _fastest_entries(book.entries, name, gpu, precision)
         if not entries:
             operators_text = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
             raise UsageError(
                 f"the winners file has no problem of {name} in {precision} for {gpu.arch}, but problems of "
-                f"{operators_text}; name one problem instead, such as '{name}{_example(catalog, name)}'",
+                f"{operators_text}; name one problem instead, such as '{name}{_example_sizes(catalog, name)}'",
                 kind="no-such-problem",
                 subject=name,
                 value=precision,
                 allowed=gpu.arch,
             )
         for entry in entries:
-            cases.append(_fitting(catalog.case(entry.winner.case), gpu))
-            time_notes[entry.winner.case] = _words(entry)
+            cases.append(_require_shippable(catalog.case(entry.winner.case), gpu))
+            time_notes[entry.winner.case] = _time_text(entry)
     if book is not None:
         edited = set(book.edited(catalog))
         notes += [f"{c.name}: edited since it was measured" for c in cases if c.name in edited]
@@ -149,26 +152,28 @@ def choose_cases(
     return ShipSelection(tuple(by_problem.values()), time_notes, tuple(notes))
 
 
-def _of_problem(problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> Choice:
-    """Return the choice for a problem: from --book, else from the committed winners, else by the ranking."""
+def _choose_for_problem(
+    problem: Operator, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str
+) -> Choice:
+    """Choose a case for a problem: the winner in --book, else the committed winner, else the case ranked first."""
     name = f"{problem.name}{problem}"
-    for entry in _entries(book.entries if book else (), problem.name, gpu, precision):
+    for entry in _fastest_entries(book.entries if book else (), problem.name, gpu, precision):
         if entry.problem == str(problem):
             case = catalog.case(entry.winner.case)
-            return Choice(case, _words(entry), f"{name}: takes {case.variant.name}, the winner of --book")
-    committed = _entries(entries_of(problem), problem.name, gpu, precision)
-    return choose(problem, catalog, next(iter(committed), None), gpu.name, gpu.arch, precision)
+            return Choice(case, _time_text(entry), f"{name}: takes {case.variant.name}, the winner of --book")
+    committed_entries = _fastest_entries(entries_of(problem), problem.name, gpu, precision)
+    return choose_case(problem, catalog, next(iter(committed_entries), None), gpu.name, gpu.arch, precision)
 
 
-def _example(catalog: Catalog, operator: str) -> str:
+def _example_sizes(catalog: Catalog, operator: str) -> str:
     return str(max(catalog.operator(operator).examples(), key=lambda problem: problem.bytes()))
 
 
-def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
-    """Return the fastest entry of each of an operator's problems."""
+def _fastest_entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
+    """Return the fastest entry of each problem of an operator on this GPU, or on GPUs of its architecture."""
     fastest_entries: dict[str, BookEntry] = {}
     gpus = {entry.gpu: entry.compute_capability for entry in entries}
-    same_architecture = {name for name, capability in gpus.items() if _arch(capability) == gpu.arch}
+    same_architecture = {name for name, capability in gpus.items() if _arch_name(capability) == gpu.arch}
     same_gpu = {
         name
         for name in same_architecture
@@ -185,13 +190,13 @@ def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, preci
     return list(fastest_entries.values())
 
 
-def _words(entry: BookEntry) -> str:
+def _time_text(entry: BookEntry) -> str:
     text = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
     return text if entry.speedup is None else f"{text}, {entry.speedup:.2f} x a library's speed"
 
 
-def require_own(case: Case, gpu: ShipTarget) -> None:
-    """Raise UsageError for a case of a vendor's library, and for one that the GPU cannot run."""
+def require_shippable_variant(case: Case, gpu: ShipTarget) -> None:
+    """Raise UsageError for a case that calls a vendor's library, and for a case that the GPU cannot run."""
     if case.variant.is_library:
         raise UsageError(
             f"{case.name}: this variant calls a vendor's library from Python, which cannot be shipped as C++; name a "
@@ -210,8 +215,8 @@ def require_own(case: Case, gpu: ShipTarget) -> None:
         )
 
 
-def _fitting(case: Case, gpu: ShipTarget) -> Case:
-    """Return the case; raises UsageError if it cannot be shipped."""
+def _require_shippable(case: Case, gpu: ShipTarget) -> Case:
+    """Return the case unchanged; raise UsageError if the case cannot be shipped for this GPU."""
     if reason := case.unmet_requirement():
         raise UsageError(
             f"{case.name}: this case cannot be shipped: the variant {reason}; choose another problem or variant: "
@@ -220,5 +225,5 @@ def _fitting(case: Case, gpu: ShipTarget) -> Case:
             subject=case.name,
             value=reason,
         )
-    require_own(case, gpu)
+    require_shippable_variant(case, gpu)
     return case

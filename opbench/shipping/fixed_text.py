@@ -38,7 +38,7 @@ def licence() -> bytes:
     return b"MIT License, Copyright (c) the opbench authors: https://opensource.org/license/mit\n"
 
 
-def comment(text: str, width: int = 112) -> list[str]:
+def comment_lines(text: str, width: int = 112) -> list[str]:
     """Return the lines of a C comment, without its delimiters."""
     safe_text = text.replace("*/", "* /")
     return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), width)]
@@ -49,10 +49,10 @@ def wrap_code(text: str) -> str:
 
     Comments and macros are unchanged.
     """
-    return "\n".join(folded_line for line in text.split("\n") for folded_line in _folded(line))
+    return "\n".join(folded_line for line in text.split("\n") for folded_line in _fold_line(line))
 
 
-def _folded(line: str, indent: str = "") -> list[str]:
+def _fold_line(line: str, indent: str = "") -> list[str]:
     if len(line) <= LINE_WIDTH or "//" in line or line.startswith("#") or line.endswith("\\"):
         return [line]
     without_strings = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: "x" * len(match[0]), line)
@@ -60,7 +60,7 @@ def _folded(line: str, indent: str = "") -> list[str]:
     indent = indent or " " * (len(line) - len(line.lstrip()) + 4)
     if break_index <= len(indent):
         return [line]
-    return [line[:break_index], *_folded(indent + line[break_index:].lstrip(), indent)]
+    return [line[:break_index], *_fold_line(indent + line[break_index:].lstrip(), indent)]
 
 
 def c_string(text: str) -> str:
@@ -69,8 +69,8 @@ def c_string(text: str) -> str:
     return f'"{escaped}"'
 
 
-class Needs(enum.Flag):
-    """The optional support functions that a launch uses."""
+class SupportFunctions(enum.Flag):
+    """The optional functions of the shipped host code that launches call."""
 
     NOTHING = 0
     FILL = enum.auto()
@@ -84,15 +84,17 @@ def template(name: str) -> str:
     return (TEMPLATES / f"{name}.inc").read_text(encoding="utf-8").strip("\n")
 
 
-def includes(needs: Needs) -> list[str]:
-    """Return the includes of the host code."""
+def includes(needs: SupportFunctions) -> list[str]:
+    """Return the `#include` lines of the host code."""
     names = ["cmath", "cstdarg", "cstdint", "cstdio", "cstring", "initializer_list"]
     driver = ["#include <cuda.h>"] if needs else []
     return [*driver, "#include <cuda_runtime_api.h>", *(f"#include <{name}>" for name in names)]
 
 
-def launch_support(needs: Needs) -> str:
-    """Return the functions that launches call."""
+def launch_support(needs: SupportFunctions) -> str:
+    """Return the C++ source of the functions that launches call."""
     parts = ["support", *(["driver"] if needs else [])]
-    parts += [name for name, need in (("fill", Needs.FILL), ("maps", Needs.MAPS)) if need in needs]
+    parts += [
+        name for name, need in (("fill", SupportFunctions.FILL), ("maps", SupportFunctions.MAPS)) if need in needs
+    ]
     return "\n\n".join(map(template, parts))

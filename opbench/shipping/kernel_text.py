@@ -15,32 +15,32 @@ from opbench.kernels.variant import Config, Variant, print_config
 from opbench.source import device_part
 from opbench.source.sources import Source, defined_macros, includes
 
-HEADERS = "opbench"
+HEADER_FOLDER = "opbench"
 """The folder of the shared headers, as kernels include them: <opbench/tile.cuh>."""
 RULE_LINE = "=" * 110
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|\"[^\"\n]+\")[^\n]*\n?", re.MULTILINE)
-_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*\n?", re.MULTILINE)
+_PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*\n?", re.MULTILINE)
 _NAMED_AS_C = re.compile(r"(?:^[ \t]+)?\bextern\s+\"C\"\s*(\{)?", re.MULTILINE)
 _COMMENT = re.compile(r"(?://[^\n]*\n)+")
-_BLANK = re.compile(r"\n{3,}")
-_HEADER = re.compile(r"\A// /// opbench\n.*?^// ///[ \t]*\n(//[ \t]*\n)?", re.MULTILINE | re.DOTALL)
+_BLANK_LINES = re.compile(r"\n{3,}")
+_VARIANT_HEADER = re.compile(r"\A// /// opbench\n.*?^// ///[ \t]*\n(//[ \t]*\n)?", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class KernelText:
     """The text of one variant with one set of macros; several problems may share it."""
 
-    space: str
+    namespace: str
     """The namespace of the text."""
     variant: Variant
     request: BuildRequest
     config: Config
     """The values of its tunables."""
 
-    def qualified(self, kernel: str) -> str:
-        """Return the qualified name of a kernel or variable."""
-        return f"{self.space}::{kernel.removeprefix('::')}"
+    def qualified_name(self, kernel: str) -> str:
+        """Return the C++ name of a kernel or variable with its namespace."""
+        return f"{self.namespace}::{kernel.removeprefix('::')}"
 
 
 def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
@@ -64,9 +64,9 @@ def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
 
 @dataclass(frozen=True)
 class DeviceText:
-    """The text for the GPU compiler, in parts."""
+    """The source text for the GPU compiler: system headers, shared headers, and one namespace per kernel."""
 
-    system: tuple[str, ...]
+    system_headers: tuple[str, ...]
     """CUDA's own headers that any text includes, with their brackets."""
     headers: Mapping[str, str]
     """Texts of the headers that kernels share, by the name in their `#include`."""
@@ -74,7 +74,7 @@ class DeviceText:
     """Text of each kernel by namespace."""
 
     def __str__(self) -> str:
-        lines = "\n".join(f"#include {name}" for name in self.system)
+        lines = "\n".join(f"#include {name}" for name in self.system_headers)
         return "\n\n".join(part for part in (lines, *self.kernels.values()) if part) + "\n"
 
 
@@ -83,29 +83,29 @@ def device_text(texts: Iterable[KernelText]) -> DeviceText:
 
     Shared headers are included in the namespace of each kernel, because two of them may conflict within one namespace.
     """
-    system: dict[str, None] = {}
-    shared: dict[str, str] = {}
+    system_headers: dict[str, None] = {}
+    headers_by_name: dict[str, str] = {}
     kernels: dict[str, str] = {}
     for kernel_text in texts:
-        own_source, *headers = _cut(kernel_text)
+        own_source, *headers = _needed_sources(kernel_text)
         shared_headers = [source for source in headers if _is_shared(source, kernel_text.request.include)]
         private_headers = [source for source in headers if source not in shared_headers]
-        system |= dict.fromkeys(_of_the_system((own_source, *headers), headers))
-        ordered = _by_need({source.path.name: source for source in shared_headers})
+        system_headers |= dict.fromkeys(_system_headers((own_source, *headers), headers))
+        ordered = _in_include_order({source.path.name: source for source in shared_headers})
         for source in ordered:
-            shared[f"{HEADERS}/{source.path.name}"] = _header_text(source)
-        kernels[kernel_text.space] = _piece_text(
+            headers_by_name[f"{HEADER_FOLDER}/{source.path.name}"] = _header_text(source)
+        kernels[kernel_text.namespace] = _namespace_text(
             kernel_text, own_source, private_headers, [source.path.name for source in ordered]
         )
-    return DeviceText(tuple(sorted(system)), dict(sorted(shared.items())), kernels)
+    return DeviceText(tuple(sorted(system_headers)), dict(sorted(headers_by_name.items())), kernels)
 
 
 @functools.lru_cache(256)
 def _shared_names(source: Source) -> list[str]:
-    return [Path(name[1:-1]).name for _, name in includes(source.text) if name[1:].startswith(f"{HEADERS}/")]
+    return [Path(name[1:-1]).name for _, name in includes(source.text) if name[1:].startswith(f"{HEADER_FOLDER}/")]
 
 
-def _by_need(shared_headers: Mapping[str, Source]) -> list[Source]:
+def _in_include_order(shared_headers: Mapping[str, Source]) -> list[Source]:
     """Return the shared headers, each after the headers that it includes."""
     ordered: dict[str, Source] = {}
 
@@ -127,11 +127,11 @@ def _header_text(source: Source) -> str:
     comment = (
         f"// Of opbench (MIT License). Included in each kernel's namespace{', behind ' + needs if needs else ''}.\n"
     )
-    return comment + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
+    return comment + _PRAGMA_ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
 
 
-def _cut(kernel_text: KernelText) -> Sequence[Source]:
-    """Return the variant's texts; for a file with host code, only the parts that its kernels need."""
+def _needed_sources(kernel_text: KernelText) -> Sequence[Source]:
+    """Return the source files of a variant; for a file with host code, only the parts that its kernels need."""
     sources = kernel_text.variant.sources
     if not device_part.has_host_part(sources):
         return sources
@@ -140,11 +140,11 @@ def _cut(kernel_text: KernelText) -> Sequence[Source]:
 
 
 def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
-    return any(source.path.parent == folder / HEADERS for folder in folders)
+    return any(source.path.parent == folder / HEADER_FOLDER for folder in folders)
 
 
-def _of_the_system(texts: Iterable[Source], sources: Sequence[Source]) -> list[str]:
-    """Return the headers in angle brackets that no folder of opbench has: those of the compiler."""
+def _system_headers(texts: Iterable[Source], sources: Sequence[Source]) -> list[str]:
+    """Return the headers in angle brackets that come with the compiler, not with opbench."""
     own_names = {source.path.name for source in sources}
     included_names = [name for source in texts for _, name in includes(source.text)]
     return [
@@ -154,43 +154,43 @@ def _of_the_system(texts: Iterable[Source], sources: Sequence[Source]) -> list[s
     ]
 
 
-def _piece_text(
+def _namespace_text(
     kernel_text: KernelText, own_source: Source, private_headers: Sequence[Source], shared_names: Sequence[str]
 ) -> str:
-    """Return one namespace, with a comment that names its variant and origin."""
+    """Return the text of one kernel in its namespace, with a comment that names its variant and file."""
     variant = kernel_text.variant
-    text = _HEADER.sub("", own_source.text).lstrip("\n")
+    text = _VARIANT_HEADER.sub("", own_source.text).lstrip("\n")
     leading_comment = match[0] if (match := _COMMENT.match(text)) else ""
     headers = {source.path.name: source for source in private_headers}
 
     def inlined(match: re.Match[str]) -> str:
         source = headers.pop(Path(match[1][1:-1]).name, None)
-        return _INCLUDE.sub(inlined, _ONCE.sub("", source.text)) + "\n" if source else ""
+        return _INCLUDE.sub(inlined, _PRAGMA_ONCE.sub("", source.text)) + "\n" if source else ""
 
     body = _INCLUDE.sub(inlined, text[len(leading_comment) :])
     body = _NAMED_AS_C.sub(lambda match: "inline namespace c_names {" if match[1] else "", body).strip("\n")
-    body = _BLANK.sub("\n\n", body).strip("\n")
+    body = _BLANK_LINES.sub("\n\n", body).strip("\n")
     macros = dict.fromkeys(name for name, _ in kernel_text.request.macros)
     for source in (own_source, *private_headers):
         macros |= dict.fromkeys(defined_macros(source.text))
     lines = [
         f"// {RULE_LINE}",
         f"// {variant.id}{print_config(kernel_text.config)}: {variant.title}",
-        f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
+        f"// from {_origin_path(variant)}, sha256 {variant.source_sha256[:16]}",
         "//",
         *leading_comment.rstrip("\n").split("\n"),
         *(f"#define {name} {value}" for name, value in kernel_text.request.macros),
-        f"namespace {kernel_text.space} {{",
-        *(f'#include "{HEADERS}/{name}"' for name in shared_names),
+        f"namespace {kernel_text.namespace} {{",
+        *(f'#include "{HEADER_FOLDER}/{name}"' for name in shared_names),
         body,
-        f"}}  // namespace {kernel_text.space}",
+        f"}}  // namespace {kernel_text.namespace}",
         *(f"#undef {name}" for name in macros),
     ]
     return "\n".join(lines)
 
 
-def _origin(variant: Variant) -> str:
-    """Return the name of the file, as readers elsewhere can find it."""
+def _origin_path(variant: Variant) -> str:
+    """Return a variant's path without the folders of this machine, so that readers elsewhere can find the file."""
     relative_path = f"{variant.path.parent.name}/{variant.path.name}"
     return (
         f"variants/{relative_path}" if paths.portable_path(str(variant.path)).startswith("variants/") else relative_path

@@ -16,37 +16,39 @@ from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import next_command
-from opbench.shipping.fixed_text import Needs
+from opbench.shipping.fixed_text import SupportFunctions
 from opbench.shipping.kernel_text import KernelText
 
 ALIGNMENT = 256
 """Alignment of each workspace in bytes."""
-KEYWORDS = frozenset(("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union"))
+CPP_KEYWORDS = frozenset(
+    ("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union")
+)
 """Names of tensors that are keywords in C++."""
-TYPES = {
+TENSOR_MAP_TYPES = {
     "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32",
     "e4m3": "UINT8", "e5m2": "UINT8", "i8": "UINT8", "u8": "UINT8",
 }  # fmt: skip
 SWIZZLES = dict(zip(SWIZZLE_BYTES, ("NONE", "32B", "64B", "128B"), strict=True))
-L2 = dict(zip(L2_PROMOTION_BYTES, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
+L2_PROMOTIONS = dict(zip(L2_PROMOTION_BYTES, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
 C_TYPES = {
     "bool": "bool", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "u16": "uint16_t", "i32": "int",
     "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
     "f64": "double", "e4m3": "uint8_t", "e5m2": "uint8_t",
 }  # fmt: skip
 """The C type of each dtype; floating-point types of 16 and of 8 bits are passed as their bits."""
-WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+NUMBER_TYPES_BY_SIZE = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 """Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
 
 
 @dataclass(frozen=True)
 class StepLines:
-    """Some launches of a case as the body of a function."""
+    """The C++ lines of some launches of a case, which form the body of a function."""
 
     lines: tuple[str, ...]
     reads: frozenset[str] = frozenset()
     """The buffers that the launches name."""
-    needs: Needs = Needs.NOTHING
+    needs: SupportFunctions = SupportFunctions.NOTHING
     """The support functions that the launches call."""
 
 
@@ -67,44 +69,45 @@ class LaunchCode:
     """Outputs that start as a copy of an input."""
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> SupportFunctions:
         """Return the support functions that the launches call."""
         return self.setup_lines.needs | self.other_lines.needs
 
     @property
     def workspace_bytes(self) -> int:
         """Return the bytes of all workspaces, each at a multiple of the alignment."""
-        return sum(aligned(tensor.nbytes) for tensor in self.workspace)
+        return sum(round_up_to_alignment(tensor.nbytes) for tensor in self.workspace)
 
 
-def aligned(nbytes: int) -> int:
-    """Return bytes rounded up to the alignment."""
+def round_up_to_alignment(nbytes: int) -> int:
+    """Return a number of bytes rounded up to a multiple of `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def safe(name: str) -> str:
-    """Return a name that is valid in C++."""
+def cpp_name(name: str) -> str:
+    """Return a name changed so that it is valid in C++: no punctuation, no keyword, no digit first."""
     identifier = re.sub(r"\W", "_", name)
-    return f"{identifier}_" if identifier in KEYWORDS or identifier[0].isdigit() else identifier
+    return f"{identifier}_" if identifier in CPP_KEYWORDS or identifier[0].isdigit() else identifier
 
 
-def handle(kernel_text: KernelText, kernel: str) -> str:
-    """Return the name of a kernel's handle in the source."""
-    return safe(f"{kernel_text.space}__{kernel}".replace("::", "__"))
+def handle_name(kernel_text: KernelText, kernel: str) -> str:
+    """Return the name of the C++ function that returns a kernel's handle."""
+    return cpp_name(f"{kernel_text.namespace}__{kernel}".replace("::", "__"))
 
 
 def launch_code(
     case: Case,
     kernel_text: KernelText,
     sm_count: int,
-    sizes: Mapping[str, Sequence[int]],
-    written: Collection[str] | None = None,
+    parameter_sizes: Mapping[str, Sequence[int]],
+    written_inputs: Collection[str] | None = None,
     separate_setup: bool = True,
 ) -> LaunchCode:
-    """Return the launches of a case; `sizes` are the bytes of each kernel's parameters, if the compiler reported them.
+    """Return the launches of a case as C++.
 
-    `written` are the inputs that earlier work on the stream may write; None means all. With `separate_setup`, the
-    setup launches may be called separately. Raises UsageError for an argument that a kernel cannot receive.
+    `parameter_sizes` are the bytes of each kernel's parameters, if the compiler reported them. `written_inputs` are the
+    inputs that earlier work on the stream may write; None means all. With `separate_setup`, the setup launches may be
+    called separately. Raises UsageError for an argument that a kernel cannot receive.
     """
     launches = case.launches(sm_count)
     if case.variant.textures:
@@ -117,10 +120,9 @@ def launch_code(
     setup_launches = [launch for launch in launches if launch.setup and separate_setup]
     other_launches = [launch for launch in launches if not (launch.setup and separate_setup)]
     if setup_launches and other_launches:
-        other_launches[0] = replace(
-            other_launches[0], programmatic=False
-        )  # The work before it is not known and may be the setup.
-    written_before = set(case.problem.inputs if written is None else written)
+        # The setup may run directly before this launch, so this launch must not start early.
+        other_launches[0] = replace(other_launches[0], programmatic=False)
+    written_before = set(case.problem.inputs if written_inputs is None else written_inputs)
     setup_launches, other_launches = (
         _wait_for_earlier_writes(setup_launches, written_before),
         _wait_for_earlier_writes(other_launches, written_before),
@@ -130,11 +132,11 @@ def launch_code(
     }
 
     def step_lines(steps: Sequence[KernelLaunch]) -> StepLines:
-        steps_lines = [read_launch(launch, case, kernel_text, tensors, sizes) for launch in steps]
+        steps_lines = [launch_lines(launch, case, kernel_text, tensors, parameter_sizes) for launch in steps]
         return StepLines(
             tuple(line for step in steps_lines for line in step.lines),
             frozenset(name for step in steps_lines for name in step.reads),
-            functools.reduce(operator.or_, (step.needs for step in steps_lines), Needs.NOTHING),
+            functools.reduce(operator.or_, (step.needs for step in steps_lines), SupportFunctions.NOTHING),
         )
 
     return LaunchCode(
@@ -149,7 +151,7 @@ def launch_code(
     )
 
 
-def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
+def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written_inputs: set[str]) -> list[KernelLaunch]:
     """Return the launches as the harness binds them, one after another.
 
     If the first launch starts before earlier work on the stream has ended and reads what that work writes, it waits for
@@ -159,34 +161,38 @@ def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]
     for index, launch in enumerate(adjusted):
         if not launch.programmatic:
             break
-        if set(launch.early) & written:
+        if set(launch.early) & written_inputs:
             adjusted[index] = replace(launch, programmatic=False)
             break
     return adjusted
 
 
-def read_launch(
+def launch_lines(
     launch: KernelLaunch,
     case: Case,
     kernel_text: KernelText,
     tensors: Mapping[str, Tensor],
-    sizes: Mapping[str, Sequence[int]],
+    parameter_sizes: Mapping[str, Sequence[int]],
 ) -> StepLines:
-    """Return one step: a kernel, a buffer that is filled, or a constant that is written."""
+    """Return the lines of one launch: of a kernel, of the fill of a buffer, or of a copy to constant memory."""
     reads = frozenset(launch.buffers())
     if launch.zero:
-        needs = Needs.FILL if launch.value else Needs.NOTHING
-        return StepLines((f"TRY({_fill(launch, tensors[launch.zero])});",), reads, needs)
+        needs = SupportFunctions.FILL if launch.value else SupportFunctions.NOTHING
+        return StepLines((f"TRY({_fill_call(launch, tensors[launch.zero])});",), reads, needs)
     if launch.constant:
-        return StepLines(tuple(_constant(launch, kernel_text, tensors)), reads)
-    maps = [line for tensor in launch.tensor_maps for line in _map(tensor, tensors)]
-    values = ", ".join(_arguments(launch, case, tensors, sizes.get(kernel_text.qualified(launch.kernel))))
-    shape = _shape(launch)
-    call = f"TRY(launch({handle(kernel_text, launch.kernel)}(), {shape}, stream{', ' if values else ''}{values}));"
-    return StepLines((*maps, call), reads, Needs.MAPS if maps else Needs.NOTHING)
+        return StepLines(tuple(_constant_lines(launch, kernel_text, tensors)), reads)
+    tensor_map_lines = [line for tensor in launch.tensor_maps for line in _tensor_map_lines(tensor, tensors)]
+    values = ", ".join(
+        _argument_texts(launch, case, tensors, parameter_sizes.get(kernel_text.qualified_name(launch.kernel)))
+    )
+    shape = _launch_shape(launch)
+    call = f"TRY(launch({handle_name(kernel_text, launch.kernel)}(), {shape}, stream{', ' if values else ''}{values}));"
+    return StepLines(
+        (*tensor_map_lines, call), reads, SupportFunctions.MAPS if tensor_map_lines else SupportFunctions.NOTHING
+    )
 
 
-def _shape(launch: KernelLaunch) -> str:
+def _launch_shape(launch: KernelLaunch) -> str:
     text = f"grid({_dim3(launch.grid)}).block({_dim3(launch.block)})"
     text += f".shared({launch.shared_bytes})" if launch.shared_bytes else ""
     text += f".cluster({_dim3(launch.cluster)})" if launch.cluster != (1, 1, 1) else ""
@@ -201,9 +207,9 @@ def _dim3(sizes: Dim3) -> str:
     return ", ".join(map(str, dimensions))
 
 
-def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
+def _fill_call(launch: KernelLaunch, tensor: Tensor) -> str:
     if not launch.value:
-        return f"cudaMemsetAsync({safe(tensor.name)}, 0, {tensor.nbytes}, stream)"
+        return f"cudaMemsetAsync({cpp_name(tensor.name)}, 0, {tensor.nbytes}, stream)"
     bits = element_bytes(DTYPES[tensor.dtype], launch.value)
     if len(bits) == 8 and bits[:4] != bits[4:]:
         raise UsageError(
@@ -216,85 +222,86 @@ def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
         )
     width = min(len(bits), 4)
     pattern = int.from_bytes(bits[:width], "little")
-    return (
-        f"fill<{8 * width}>({safe(tensor.name)}, {pattern:#x}u, {tensor.nbytes // width}, stream) /* {launch.value} */"
-    )
+    count = tensor.nbytes // width
+    return f"fill<{8 * width}>({cpp_name(tensor.name)}, {pattern:#x}u, {count}, stream) /* {launch.value} */"
 
 
-def _constant(launch: KernelLaunch, kernel_text: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
-    address = f"{handle(kernel_text, launch.constant)}()"
+def _constant_lines(launch: KernelLaunch, kernel_text: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
+    address = f"{handle_name(kernel_text, launch.constant)}()"
     if launch.tensor:
         tensor = tensors[launch.tensor]
         copy_call = (
-            f"cudaMemcpyAsync({address}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
+            f"cudaMemcpyAsync({address}, {cpp_name(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
         )
         return [f"TRY({copy_call});"]
-    name = safe(f"{launch.constant}_content")
+    name = cpp_name(f"{launch.constant}_content")
     byte_list = ", ".join(str(byte) for byte in launch.content)
     copy_call = f"cudaMemcpyAsync({address}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
     return [f"static const unsigned char {name}[] = {{{byte_list}}};", f"TRY({copy_call});"]
 
 
-def _map(tensor: TensorMap, tensors: Mapping[str, Tensor]) -> list[str]:
+def _tensor_map_lines(tensor: TensorMap, tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the code of a tensor map, which is encoded at each call because it contains an address."""
     tensor.check(0, tensors[tensor.tensor].nbytes)
-    address = f"at({safe(tensor.tensor)}, {tensor.offset})" if tensor.offset else safe(tensor.tensor)
+    address = f"at({cpp_name(tensor.tensor)}, {tensor.offset})" if tensor.offset else cpp_name(tensor.tensor)
     first_arguments = (
-        f"&{safe(tensor.name)}, CU_TENSOR_MAP_DATA_TYPE_{TYPES[tensor.type]}, {address}, "
-        f"{_list(tensor.dims)}, {_list(tensor.strides)}"
+        f"&{cpp_name(tensor.name)}, CU_TENSOR_MAP_DATA_TYPE_{TENSOR_MAP_TYPES[tensor.type]}, {address}, "
+        f"{_braced_list(tensor.dims)}, {_braced_list(tensor.strides)}"
     )
     last_arguments = (
-        f"{_list(tensor.element_strides)}, CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[tensor.swizzle]}, "
-        f"CU_TENSOR_MAP_L2_PROMOTION_{L2[tensor.l2]}"
+        f"{_braced_list(tensor.element_strides)}, CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[tensor.swizzle]}, "
+        f"CU_TENSOR_MAP_L2_PROMOTION_{L2_PROMOTIONS[tensor.l2]}"
     )
     if tensor.is_im2col:
-        im2col_arguments = f"{_list(tensor.lower)}, {_list(tensor.upper)}, {tensor.channels}, {tensor.pixels}"
+        im2col_arguments = (
+            f"{_braced_list(tensor.lower)}, {_braced_list(tensor.upper)}, {tensor.channels}, {tensor.pixels}"
+        )
         call = f"im2col_map({first_arguments}, {im2col_arguments}, {last_arguments})"
     else:
-        call = f"tiled_map({first_arguments}, {_list(tensor.box)}, {last_arguments})"
-    return [f"CUtensorMap {safe(tensor.name)};", f"TRY({call});"]
+        call = f"tiled_map({first_arguments}, {_braced_list(tensor.box)}, {last_arguments})"
+    return [f"CUtensorMap {cpp_name(tensor.name)};", f"TRY({call});"]
 
 
-def _list(integers: Sequence[int]) -> str:
+def _braced_list(integers: Sequence[int]) -> str:
     return f"{{{', '.join(map(str, integers))}}}"
 
 
-def _arguments(
-    launch: KernelLaunch, case: Case, tensors: Mapping[str, Tensor], sizes: Sequence[int] | None
+def _argument_texts(
+    launch: KernelLaunch, case: Case, tensors: Mapping[str, Tensor], parameter_sizes: Sequence[int] | None
 ) -> list[str]:
-    """Return each argument as it is passed; a number has the type of the kernel's parameter."""
-    if sizes is not None and len(sizes) != len(launch.args):
+    """Return the C++ text of each argument of a launch; a number has the type of the kernel's parameter."""
+    if parameter_sizes is not None and len(parameter_sizes) != len(launch.args):
         raise UsageError(
-            f"{case.variant.path}: kernel {launch.kernel} takes {len(sizes)} arguments, but args of its launch in the "
-            f"header names {len(launch.args)}; name {len(sizes)} arguments in args",
+            f"{case.variant.path}: kernel {launch.kernel} takes {len(parameter_sizes)} arguments, but args of its "
+            f"launch in the header names {len(launch.args)}; name {len(parameter_sizes)} arguments in args",
             kind="other-length",
             subject=launch.kernel,
             value=len(launch.args),
-            allowed=len(sizes),
+            allowed=len(parameter_sizes),
         )
-    widths = sizes or [0] * len(launch.args)
-    return [_argument(arg, width) for arg, width in zip(launch.args, widths, strict=True)]
+    widths = parameter_sizes or [0] * len(launch.args)
+    return [_argument_text(arg, width) for arg, width in zip(launch.args, widths, strict=True)]
 
 
-def _argument(arg: Argument, width: int) -> str:
+def _argument_text(arg: Argument, width: int) -> str:
     if isinstance(arg, Struct):
-        return _structure(arg)
+        return _structure_text(arg)
     if isinstance(arg, str):
-        return safe(arg)
-    if not isinstance(arg, Scalar) and (type_name := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
+        return cpp_name(arg)
+    if not isinstance(arg, Scalar) and (type_name := NUMBER_TYPES_BY_SIZE.get(width, ("", ""))[isinstance(arg, float)]):
         arg = Scalar(type_name, arg)
     if isinstance(arg, Scalar):
         if arg.type in ("f16", "bf16"):
             bits = int.from_bytes(arg.packed(), "little")
             return f"uint16_t({bits:#x} /* {arg.value} */)"
-        value = str(bool(arg.value)).lower() if arg.type == "bool" else _number(arg.value)
+        value = str(bool(arg.value)).lower() if arg.type == "bool" else _number_text(arg.value)
         return f"{C_TYPES[arg.type]}({value})"
-    return f"{_number(arg)}f" if isinstance(arg, float) else str(int(arg))
+    return f"{_number_text(arg)}f" if isinstance(arg, float) else str(int(arg))
 
 
-def _structure(structure: Struct) -> str:
-    """Return a structure of numbers of one type, which has the memory layout of an array."""
-    fields = [_typed(field) for field in structure.fields if not isinstance(field, str)]
+def _structure_text(structure: Struct) -> str:
+    """Return the C++ text of a structure of numbers of one type, passed as an array with the same memory layout."""
+    fields = [_with_type(field) for field in structure.fields if not isinstance(field, str)]
     types = {field.type for field in fields}
     if len(fields) < len(structure.fields) or len(types) != 1 or types <= {"f16", "bf16"}:
         raise UsageError(
@@ -304,15 +311,17 @@ def _structure(structure: Struct) -> str:
             subject=structure,
         )
     (type_name,) = types
-    return f"Fields<{C_TYPES[type_name]}, {len(fields)}>{{{{{', '.join(_argument(field, 0) for field in fields)}}}}}"
+    return (
+        f"Fields<{C_TYPES[type_name]}, {len(fields)}>{{{{{', '.join(_argument_text(field, 0) for field in fields)}}}}}"
+    )
 
 
-def _typed(field: float | Scalar) -> Scalar:
+def _with_type(field: float | Scalar) -> Scalar:
     """Return a field of a structure with its type: a plain number is an `int` or a `float`, as in Struct."""
     return field if isinstance(field, Scalar) else Scalar("f32" if isinstance(field, float) else "i32", field)
 
 
-def _number(value: str | float) -> str:
+def _number_text(value: str | float) -> str:
     assert not isinstance(value, str)
     if math.isnan(value):
         return "NAN"

@@ -19,16 +19,16 @@ from opbench.kernels.operator import Operator
 from opbench.results.book import BookEntry
 from opbench.results.winners import run_of
 
-PROBLEM = re.compile(r"(\w+)(\(.*\))")
+PROBLEM_NAME = re.compile(r"(\w+)(\(.*\))")
 """A problem as printed, such as "conv2d(n=16,c=3,h=32,w=32,k=8,r=3,s=3)"."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A case and the origin of its choice."""
+    """The case that was chosen for a problem, with notes on its time and on the reason for the choice."""
 
     case: Case
-    time: str
+    time_note: str
     """Such as "23.0 µs on NVIDIA H200"; empty where nothing was measured."""
     note: str
 
@@ -38,15 +38,15 @@ def problem_named(name: str, catalog: Catalog) -> Operator | None:
 
     None if it names no known operator. Raises UsageError for wrong axes.
     """
-    match = PROBLEM.fullmatch(name)
+    match = PROBLEM_NAME.fullmatch(name)
     is_operator = match and match[1] in catalog.operator_names()
     return catalog.operator(match[1]).parse(match[2]) if match and is_operator else None
 
 
-def choose(
+def choose_case(
     problem: Operator, catalog: Catalog, entry: BookEntry | None, gpu_name: str, arch: str, precision: str
 ) -> Choice:
-    """Return the case of a committed winner or, without one, the case that is ranked first unmeasured."""
+    """Return the case of a committed winner; without a winner, the case that the ranking by header puts first."""
     name = f"{problem.name}{problem}"
     if entry is not None:
         case = catalog.case(entry.winner.case)
@@ -88,11 +88,13 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
             subject=problem.name,
             value=f"{problem}",
         )
-    return defaults.rank_cases(fitting, _chosen_for(gpu_name, arch), product=any(variant.unit for variant in ladder))[0]
+    return defaults.rank_cases(
+        fitting, _gpu_for_defaults(gpu_name, arch), product=any(variant.unit for variant in ladder)
+    )[0]
 
 
-def _chosen_for(gpu_name: str, arch: str) -> defaults.ChosenFor | None:
+def _gpu_for_defaults(gpu_name: str, arch: str) -> defaults.RankingGpu | None:
     major, minor = capability_of(arch)
     known_product = product(gpu_name)
     sm_count = known_product.sm_count if known_product else 1
-    return defaults.target(Environment(gpu=gpu_name, compute_capability=f"{major}.{minor}", sm_count=sm_count))
+    return defaults.ranking_gpu(Environment(gpu=gpu_name, compute_capability=f"{major}.{minor}", sm_count=sm_count))

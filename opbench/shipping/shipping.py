@@ -11,20 +11,20 @@ from opbench._version import __version__
 from opbench.kernels.folders import Catalog
 from opbench.records import JSON
 from opbench.results.book import read_book
-from opbench.shipping.building import cmakelists, makefile, table
-from opbench.shipping.choosing import choose_cases, target
+from opbench.shipping.building import cmakelists, makefile, markdown_table
+from opbench.shipping.choosing import choose_cases, find_target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.interface import header_text
 from opbench.shipping.library import Library, make_library
 from opbench.shipping.options import ShipOptions
-from opbench.shipping.proving import expectations, test_text
+from opbench.shipping.proving import expected_values_file, test_text
 from opbench.shipping.source import source_text
 
 
 @dataclass(frozen=True)
 class ShipResult:
-    """The files that were written."""
+    """The result of `opbench ship`: the folder that was written, notes, and a summary for the terminal."""
 
     out: Path
     notes: tuple[str, ...]
@@ -39,30 +39,32 @@ def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lamb
     require_free(options.out, options.replace)
     catalog = Catalog(options.variants)
     book = read_book(options.book) if options.book else None
-    gpu = target(options.gpu, book)
-    choice = choose_cases(options.names, catalog, book, gpu, options.precision)
-    on_progress(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
-    library = make_library(choice.cases, options.name, gpu, choice.time_notes, options.command)
-    n = library.name
-    cubin = f"{n}.{library.arch}.cubin"
+    gpu = find_target(options.gpu, book)
+    selection = choose_cases(options.names, catalog, book, gpu, options.precision)
+    on_progress(f"compiling {len(selection.cases)} case{'s' * (len(selection.cases) != 1)}")
+    library = make_library(selection.cases, options.name, gpu, selection.time_notes, options.command)
+    case_count = library.name
+    cubin = f"{case_count}.{library.arch}.cubin"
     files = {
-        f"{n}.h": header_text(library).encode(),
-        f"{n}.cu": source_text(library).encode(),
-        "Makefile": makefile(n, library.arch, "library", cubin).encode(),
-        "CMakeLists.txt": cmakelists(n, library.arch, "library").encode(),
-        "README.md": readme(library, cubin).encode(),
+        f"{case_count}.h": header_text(library).encode(),
+        f"{case_count}.cu": source_text(library).encode(),
+        "Makefile": makefile(case_count, library.arch, "library", cubin).encode(),
+        "CMakeLists.txt": cmakelists(case_count, library.arch, "library").encode(),
+        "README.md": readme_text(library, cubin).encode(),
         "LICENSE": licence(),
-        f"{n}_test.cpp": test_text(library).encode(),
+        f"{case_count}_test.cpp": test_text(library).encode(),
         **{name: text.encode() for name, text in library.text.headers.items()},
     }
     if library.compiled.cubin:
         files[cubin] = library.compiled.cubin
     if options.test:
-        files[f"{n}_test.safetensors"] = expectations(library, lambda case: on_progress(f"float64 reference of {case}"))
-    notes = list(choice.notes)
-    if library.compiled.why_not:
-        notes.append(f"no cubin: {library.compiled.why_not}")
-    write_folder(options.out, files, manifest(library), options.replace)
+        files[f"{case_count}_test.safetensors"] = expected_values_file(
+            library, lambda case: on_progress(f"float64 reference of {case}")
+        )
+    notes = list(selection.notes)
+    if library.compiled.failure_reason:
+        notes.append(f"no cubin: {library.compiled.failure_reason}")
+    write_folder(options.out, files, manifest_data(library), options.replace)
     kernel_count = len(library.kernels)
     problems = sum(len(case) for case in library.cases.values())
     size = units.si(sum(map(len, files.values())), "B")
@@ -71,8 +73,8 @@ def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lamb
     return ShipResult(options.out, tuple(notes), summary)
 
 
-def manifest(library: Library) -> dict[str, JSON]:
-    """Return the origin of all parts, for programs."""
+def manifest_data(library: Library) -> dict[str, JSON]:
+    """Return the data of ship.json: version, command, GPU and the checksum of each case's source."""
     return {
         "opbench": __version__,
         "command": library.command,
@@ -82,12 +84,12 @@ def manifest(library: Library) -> dict[str, JSON]:
     }
 
 
-def readme(library: Library, cubin: str) -> str:
+def readme_text(library: Library, cubin: str) -> str:
     """Return the README: how to build, test and call the library."""
-    n, first_case = library.name, library.all_cases[0]
-    axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first_case.case.problem.axes.items())
+    prefix, first_case = library.name, library.all_cases[0]
+    axes = ", ".join(f".{name} = {_c_literal(value)}" for name, value in first_case.case.problem.axes.items())
     call = ", ".join(t.name for t in (*first_case.code.inputs, *first_case.code.outputs))
-    o = first_case.case.problem.name
+    operator_name = first_case.case.problem.name
     rows = [("problem", "variant", "workspace", "measured")]
     rows += [
         (
@@ -99,12 +101,12 @@ def readme(library: Library, cubin: str) -> str:
         for case in library.all_cases
     ]
     lines = [
-        f"# {n}: kernels for {library.gpu} ({library.arch})",
+        f"# {prefix}: kernels for {library.gpu} ({library.arch})",
         "",
-        f"Made by `{library.command}` (opbench {__version__}, MIT License). `{n}.h` is the interface,",
-        f"`{n}.cu` the source, `opbench/` the headers that its kernels include.",
+        f"Made by `{library.command}` (opbench {__version__}, MIT License). `{prefix}.h` is the interface,",
+        f"`{prefix}.cu` the source, `opbench/` the headers that its kernels include.",
         "",
-        *table(rows),
+        *markdown_table(rows),
         "",
         "```sh",
         "make test              # nvcc; or: cmake -B build && cmake --build build && ctest --test-dir build",
@@ -112,20 +114,20 @@ def readme(library: Library, cubin: str) -> str:
         "```",
         "",
         "```c",
-        f'#include "{n}.h"',
-        f"const {n}_{o}_problem problem = {{{axes}}};",
+        f'#include "{prefix}.h"',
+        f"const {prefix}_{operator_name}_problem problem = {{{axes}}};",
         "size_t bytes;",
-        f"if ({n}_{o}_workspace(&problem, &bytes)) puts({n}_message());  /* not held: says so */",
-        f"if ({n}_{o}(&problem, {call}, workspace, stream)) puts({n}_message());",
+        f"if ({prefix}_{operator_name}_workspace(&problem, &bytes)) puts({prefix}_message());  /* not included */",
+        f"if ({prefix}_{operator_name}(&problem, {call}, workspace, stream)) puts({prefix}_message());",
         "```",
         "",
-        f"`{n}_test` proves the build: seeded inputs, the float64 reference's results and what elements may be off by",
-        f"lie in `{n}_test.safetensors`. `TIME=1 ./{n}_test` prints the time of a call, too. Grids are sized for",
-        f"{library.sm_count} multiprocessors.",
+        f"`{prefix}_test` tests the library with seeded inputs against a float64 reference. Results and allowed",
+        f"errors are in `{prefix}_test.safetensors`. `TIME=1 ./{prefix}_test` also prints the time of each call.",
+        f"Grids are sized for {library.sm_count} multiprocessors.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _literal(value: object) -> str:
+def _c_literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -25,7 +25,7 @@ SILENCE_S = 60.0
 
 
 class GpuBench:
-    """Compiles and races a variant's configs on one problem."""
+    """Compiles a variant's configs and times them in races on a GPU, for one problem."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class CompiledConfig:
 
 
 class Bench(Protocol):
-    """The interface of a bench that compiles and races configs: a GPU, or simulated numbers."""
+    """The interface that a search needs to compile configs and to race them: on a GPU, or simulated."""
 
     def now(self) -> float:
         """Return the bench's time in seconds."""
@@ -152,7 +152,7 @@ class Search:
             if config_number not in by_number:
                 continue  # the leader
             if not outcome.samples:
-                continue  # time was over before its turn
+                continue  # the time ended before this config ran
             prepared, interval = by_number[config_number], outcome.interval
             trial = Trial(
                 self.space[config_number],
@@ -189,7 +189,9 @@ class Search:
     def _take(self, config_number: int, trial: Trial) -> None:
         self.trials[config_number] = trial
         self.strategy.tell(config_number, trial.score)
-        if config_number == self.leader and trial.ending != "raced":  # a judged sample of it was wrong
+        if (
+            config_number == self.leader and trial.ending != "raced"
+        ):  # its outputs were wrong in one of the checked samples
             raced = [(t.score, n) for n, t in self.trials.items() if t.ending == "raced" and t.score is not None]
             self.leader = min(raced)[1] if raced else None
         best = self.trials[self.leader].score if self.leader is not None else None

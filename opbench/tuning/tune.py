@@ -19,7 +19,18 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.records import to_json
 from opbench.results.files import Run, RunWriter
-from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
+from opbench.results.tuning import (
+    FILE,
+    FORMAT,
+    ConfigEnergy,
+    Energies,
+    Finals,
+    SearchEnd,
+    SearchHeader,
+    Trial,
+    Tuning,
+    read_tuning,
+)
 from opbench.running.header import run_start
 from opbench.running.options import RunSetup
 from opbench.running.protocol import OpenBackend
@@ -58,7 +69,7 @@ def tune(
         earlier = _earlier(writer, options, variant, problem)
         environment = worker.open()
         if options.energy and not environment.energy_counted:
-            raise EnvironmentFault(NO_COUNTER)
+            raise EnvironmentFault(NO_COUNTER, kind="no-energy-counter", subject="--energy")
         begun = _begun(variant, problem, options, space, environment)
         if earlier is None:
             writer.write("tuning", {**to_json(begun), "environment": begun.environment.to_json()})
@@ -83,7 +94,7 @@ def tune(
         run = _measured(finals, variant, problem, options, final_s, on_progress) if finals else None
         folder = finals.folder if finals else ""
         spent_s = bench.now() - search.began
-        writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
+        writer.write("stopped", to_json(SearchEnd(round(spent_s, 3), options.budget_s, reason, folder)))
     except KeyboardInterrupt:
         message = f"tried configs are stored; continue with --resume --out {shlex.quote(str(options.out))}"
         raise KeyboardInterrupt(message) from None
@@ -110,8 +121,8 @@ def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem:
 
 def _begun(
     variant: Variant, problem: Operator, options: TuneOptions, space: Candidates, environment: Environment
-) -> Begun:
-    return Begun(
+) -> SearchHeader:
+    return SearchHeader(
         format=FORMAT,
         variant=variant.id,
         problem=str(problem),
@@ -130,7 +141,7 @@ def _begun(
     )
 
 
-def _require_same(earlier: Begun, current: Begun, out: Path) -> None:
+def _require_same(earlier: SearchHeader, current: SearchHeader, out: Path) -> None:
     """Raise UsageError if the search in `out` differs in variant, problem, unit, mode, source or GPU.
 
     Its scores would not be comparable. Another strategy or a larger space is allowed.
@@ -145,7 +156,11 @@ def _require_same(earlier: Begun, current: Begun, out: Path) -> None:
 
 def _target(environment: Environment) -> GpuTarget:
     if environment.capability is None:
-        raise EnvironmentFault("the compute capability of the GPU is unknown; check the machine with: opbench doctor")
+        raise EnvironmentFault(
+            "the compute capability of the GPU is unknown; check the machine with: opbench doctor",
+            kind="unknown-capability",
+            subject=environment.gpu or "GPU",
+        )
     return GpuTarget(environment.capability, environment.sm_count)
 
 
@@ -178,7 +193,7 @@ def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
     or no search has a config of this space.
     """
     records = [read_tuning(folder) for folder in folders]
-    best_of_record = [[trial.config for trial in record.ranked[:BATCH]] for record in records]
+    best_of_record = [[trial.config for trial in record.ranked_trials[:BATCH]] for record in records]
     configs = [
         config for same_rank in itertools.zip_longest(*best_of_record) for config in same_rank if config is not None
     ]
@@ -232,7 +247,9 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
             interval = samples_of_config.interval
             samples = tuple(samples_of_config.samples)
             energies.append(
-                Joules(search.space[config_number], samples_of_config.median, interval.low, interval.high, samples)
+                ConfigEnergy(
+                    search.space[config_number], samples_of_config.median, interval.low, interval.high, samples
+                )
             )
     return Energies(finals.folder, tuple(energies))
 

@@ -16,7 +16,7 @@ from opbench.gpu import driver as cuda
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.case import CASE_NAME
 from opbench.networks.plan import running
-from opbench.networks.plan.choosing import apply_enabled_passes, plan_network, results_for
+from opbench.networks.plan.choosing import apply_enabled_passes, collect_results, plan_network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.pictures import pictures
 from opbench.networks.plan.plan import default_cases
@@ -227,7 +227,7 @@ def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: P
     node = graph.nodes[0]
     folder = timed_run(tmp_path / "base", default_cases(CATALOG, node, "f32")[0].name)
     options = NetOptions("lenet", {"batch": 1}, results=(folder,))
-    results = results_for(graph, options, "cpu", lambda progress: None, CATALOG)
+    results = collect_results(graph, options, "cpu", lambda progress: None, CATALOG)
     _, plan, said = plan_network(graph, options, results, "", 132, CATALOG)
     assert {name: choice.source == "default" for name, choice in plan.choices.items()} == {
         n.name: n is not node for n in graph.nodes

@@ -131,13 +131,13 @@ def test_pytest_benchmarks_own_comparison_reads_it(tmp_path: Path) -> None:
 def test_its_statistics_are_those_of_pytest_benchmark() -> None:
     from pytest_benchmark.stats import Stats
 
-    from opbench.export.pytest_benchmark import statistics_of
+    from opbench.export.pytest_benchmark import sample_statistics
 
     samples = [*noisy(3, count=21), 2e-3]
     theirs = Stats()
     for sample in samples:
         theirs.update(sample)
-    ours = statistics_of(samples)
+    ours = sample_statistics(samples)
     same = ("min", "max", "mean", "stddev", "median", "rounds", "stddev_outliers", "iqr_outliers", "ops", "total")
     assert {key: ours[key] for key in same} == pytest.approx({key: getattr(theirs, key) for key in same})
     assert {*Stats.fields} <= ours.keys()

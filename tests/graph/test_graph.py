@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
-from opbench.graph.values import Node, Value, seen_flat
+from opbench.graph.values import Node, Value, fits_flat_axes
 from opbench.graph.zoo import FOR_TRAINING, NETWORKS, lenet, unet
 from opbench.kernels.tensors import Arrays
 from support.builders.random_networks import inputs_of, networks
@@ -151,13 +151,13 @@ def test_images_in_different_layouts_do_not_meet() -> None:
 
 
 def test_what_counts_as_seen_flat() -> None:
-    assert seen_flat((2, 3, 4, 5), (120,))
-    assert seen_flat((2, 3, 4, 5), (1, 1, 120))
-    assert seen_flat((2, 3, 4, 5), (2, 3, 20))
-    assert seen_flat((2, 3, 4, 5), (24, 1, 5))
-    assert not seen_flat((2, 3, 4, 5), (3, 2, 20))
-    assert not seen_flat((2, 3, 4, 5), (2, 60))
-    assert not seen_flat((2, 3), (7,))
+    assert fits_flat_axes((2, 3, 4, 5), (120,))
+    assert fits_flat_axes((2, 3, 4, 5), (1, 1, 120))
+    assert fits_flat_axes((2, 3, 4, 5), (2, 3, 20))
+    assert fits_flat_axes((2, 3, 4, 5), (24, 1, 5))
+    assert not fits_flat_axes((2, 3, 4, 5), (3, 2, 20))
+    assert not fits_flat_axes((2, 3, 4, 5), (2, 60))
+    assert not fits_flat_axes((2, 3), (7,))
 
 
 def test_inputs_are_checked_before_anything_runs() -> None:

@@ -114,7 +114,7 @@ def test_a_layout_that_orders_tokens_is_not_one_of_images() -> None:
 def test_rows_of_pixels_are_a_view_of_an_image_in_nhwc() -> None:
     net = Builder("attending")
     x = net.conv2d(net.input("image", 2, 3, 4, 2), 8, 3, padding=1, name="first")
-    rows = net.linear(net.pixels(x, name="pixels"), 8, name="project")
+    rows = net.linear(net.flatten_pixels(x, name="pixels"), 8, name="project")
     back = net.elementwise("add", net.image(rows, x, name="back"), x, name="sum")
     graph = net.graph(net.conv2d(back, 4, 1, name="last"))
     assert conversions(graph) == ["pixels", "back"]

@@ -66,7 +66,7 @@ def test_nhwc_gives_the_same_gradients_in_its_order(name: str) -> None:
         assert np.linalg.norm(gradient - restored[parameter]) <= 1e-11 * np.linalg.norm(gradient), parameter
     found = channels_last.weights(channels_last.graph.state)
     assert all(np.array_equal(found[n], weights[n]) for n in one)
-    assert np.array_equal(channels_last.arena(weights), channels_last.graph.state["parameters"])
+    assert np.array_equal(channels_last.parameter_array(weights), channels_last.graph.state["parameters"])
 
 
 @pytest.mark.parametrize("name", ["lenet", "unet"])

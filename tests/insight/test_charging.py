@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbench.insight.nsight.charging import apportion, charge
+from opbench.insight.nsight.charging import apportion, charge_samples
 from opbench.insight.nsight.operands import read_operands
 from opbench.insight.nsight.source_page import SampledInstruction
 
@@ -41,7 +41,7 @@ def causes(text: str, at: int, reason: str, executed: dict[int, int] | None = No
         )
         for one in instructions
     ]
-    charges = charge(sampled)
+    charges = charge_samples(sampled)
     assert sum(one.samples for one in charges) == 100 and all(one.reason == reason for one in charges)
     return [(read_operands(sampled[one.cause].text).opcode, one.samples, one.rule) for one in charges]
 

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from opbench.insight.nsight import commands
-from opbench.insight.nsight.commands import Target, target_argv
+from opbench.insight.nsight.commands import ProfileTarget, target_argv
 from opbench.insight.nsight.metrics import metric_names
 
 CASE = "matmul/tiled[TILE=16](m=64,n=64,k=64)"
 SAFE = "matmul.tiled.TILE-16.m-64.n-64.k-64"
-TARGET = Target(CASE, target_argv(CASE), chip="GH100")
+TARGET = ProfileTarget(CASE, target_argv(CASE), chip="GH100")
 RUN = Path("reports/run")
 
 

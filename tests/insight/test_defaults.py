@@ -12,7 +12,7 @@ from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
-from opbench.insight.defaults import ChosenFor, rank_cases, target
+from opbench.insight.defaults import RankingGpu, rank_cases, ranking_gpu
 from opbench.networks.plan.choosing import convert_layouts, gather_timed_cases
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
@@ -23,8 +23,8 @@ RUNS = tuple(ROOT / "reports" / "h100" / run for run in ("hopper", "gradients", 
 
 
 @cache
-def model(name: str) -> ChosenFor:
-    found = target(Environment(gpu=f"NVIDIA {name.upper()}", compute_capability="9.0", sm_count=132))
+def model(name: str) -> RankingGpu:
+    found = ranking_gpu(Environment(gpu=f"NVIDIA {name.upper()}", compute_capability="9.0", sm_count=132))
     assert found and found.capability == (9, 0) and found.sm_count == 132
     return found
 
@@ -34,7 +34,7 @@ def measured() -> Results:
     return gather_timed_cases(RUNS, CATALOG)
 
 
-def times_as_long(operator: str, device: ChosenFor | None) -> list[float]:
+def times_as_long(operator: str, device: RankingGpu | None) -> list[float]:
     """Of each measured problem what the default takes, of the cases that were measured, over the fastest."""
     order = {v.name: number for number, v in enumerate(CATALOG.variants(operator))}
     product = any(variant.unit for variant in CATALOG.variants(operator))
@@ -90,8 +90,8 @@ def test_a_step_of_training_multiplies_on_tensor_cores_as_the_precision_allows(p
 
 def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() -> None:
     environment = Environment(gpu="NVIDIA Someday", compute_capability="7.5", sm_count=40)
-    old = target(environment)
-    assert old and old.shared_per_block == 48 * 1024 and target(Environment(device="a CPU")) is None
+    old = ranking_gpu(environment)
+    assert old and old.shared_per_block == 48 * 1024 and ranking_gpu(Environment(device="a CPU")) is None
     graph = training_graph(unet(batch=1, size=32, base=16, levels=1), Recipe(loss="l1", layout="nhwc"), 2).graph
     for case in choose(graph, {}, PlanOptions("tf32", device=old)).cases(graph).values():
         assert not case.variant.compute_capability
@@ -100,7 +100,7 @@ def test_a_gpu_without_the_instructions_or_the_shared_memory_is_given_neither() 
 
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "12.0"])
 def test_variants_for_one_gpu_alone_are_left_to_it(capability: str) -> None:
-    device = target(Environment(gpu="NVIDIA Someday", compute_capability=capability, sm_count=132))
+    device = ranking_gpu(Environment(gpu="NVIDIA Someday", compute_capability=capability, sm_count=132))
     recipe = Recipe(loss="binary_cross_entropy", layout="nhwc", dtype="bf16")
     graph = training_graph(unet(batch=16, size=64, levels=2), recipe, 8).graph
     needed = {

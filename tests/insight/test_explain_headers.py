@@ -58,19 +58,19 @@ def test_a_headers_accesses_stand_at_the_call_and_in_the_header(case: Case) -> N
     sources = {str(source.path): source.text for source in case.variant.sources}
     made = explain(Subject.of_case(case), traffic, findings, sources)
     kernel, header = made.files
-    calls = {line.number: [label for label, _ in line.labelled] for line in kernel.lines if line.counted}
+    calls = {line.number: [label for label, _ in line.labelled_accesses] for line in kernel.lines if line.has_counts}
     assert calls == {
         9: ["moves.cuh global load 4 B"],
         10: ["moves.cuh global load 4 B"],
         11: ["moves.cuh global store 4 B"],
     }
-    each = [line.calls[0].requests for line in kernel.lines if line.counted]
+    each = [line.calls[0].requests for line in kernel.lines if line.has_counts]
     assert each == [32, 32, 32]
-    assert {line.number: sum(e.requests for e in line.accesses) for line in header.lines if line.counted} == {
+    assert {line.number: sum(e.requests for e in line.accesses) for line in header.lines if line.has_counts} == {
         4: 64,
         8: 32,
     }
-    assert [line.number for line in header.around(1).lines] == [3, 4, 5, 7, 8, 9]
+    assert [line.number for line in header.near_counts(1).lines] == [3, 4, 5, 7, 8, 9]
     assert made.elsewhere == ()
     listed = next(file for file in made.to_json()["files"] if file["path"].endswith("mine.cu"))
     assert [line["calls"][0]["line"] for line in listed["lines"]] == [4, 4, 8]

@@ -10,7 +10,7 @@ from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.products import GpuProduct, product
 from opbench.gpu.limits.resources import OUTSIDE_KERNEL, LaunchResources
 from opbench.gpu.limits.unit_rates import UNIT_RATES, cycles_per_s
-from opbench.insight.instructions import Executed, block_counts, executed_instructions
+from opbench.insight.instructions import ExecutedInstructions, block_counts, executed_instructions
 from opbench.insight.levels import unit_bounds
 
 LISTING = """
@@ -100,14 +100,16 @@ def test_each_unit_has_a_bound() -> None:
     cycles = cycles_per_s(known)
     assert cycles == 132 * 1980e6
     classes = {"FFMA": 4e6, "IMAD": 4e6, "other integer": 1e6, "MUFU": 1e6, "LDS": 5e6, "SHFL": 1e6, "fp64": 1e6}
-    found = {bound.limit: bound for bound in unit_bounds(Executed(classes, {"bf16": 989.5e6}, "counted"), "h100")}
+    found = {
+        bound.limit: bound for bound in unit_bounds(ExecutedInstructions(classes, {"bf16": 989.5e6}, "counted"), "h100")
+    }
     seconds = {name: bound.time_s * cycles for name, bound in found.items() if name != "tensor"}
     assert seconds == pytest.approx(
         {"issue": 17e6 / 4, "fma": 2e6, "integer": 0.5e6, "special": 2e6, "lsu": 6e6, "fp64": 0.5e6}
     )
     assert found["tensor"].time_s == pytest.approx(1e-6) and found["tensor"].instructions == 989.5e6
     assert {bound.counts for bound in found.values()} == {"counted"}
-    assert unit_bounds(Executed({"FFMA": 1e6}), "a GPU that nobody knows") == []
+    assert unit_bounds(ExecutedInstructions({"FFMA": 1e6}), "a GPU that nobody knows") == []
 
 
 def test_rates_are_known_for_every_product() -> None:

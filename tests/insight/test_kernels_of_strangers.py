@@ -11,7 +11,7 @@ import pytest
 from opbench.insight.advice import Advice
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.results.advice import Advised, over_bound
+from opbench.results.advice import CaseAdvice, over_bound
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.running.advising import advise_run
@@ -20,14 +20,14 @@ from support.needs import needs_nvrtc
 
 pytestmark = needs_nvrtc
 RUN = Path(__file__).parent.parent.parent / "reports/h100/strangers"
-Advisor = Callable[..., Advised]
+Advisor = Callable[..., CaseAdvice]
 
 
 @pytest.fixture
 def advised(tmp_path: Path) -> Advisor:
     """Return the advice on a kernel of an operator that takes a multiple of its lower bound on an H100."""
 
-    def advise_on(operator: str, header: str, kernel: str, axes: dict[str, int | str], distance: float) -> Advised:
+    def advise_on(operator: str, header: str, kernel: str, axes: dict[str, int | str], distance: float) -> CaseAdvice:
         path = tmp_path / "mine.cu"
         title = f'operator = "{operator}"\ntitle = "a kernel with one fault"\n'
         lines = "".join(f"// {line}\n" for line in f"/// opbench\n{title}{header.strip()}\n///".splitlines())
@@ -66,7 +66,7 @@ def _at(measured: Result, case: Case) -> Result:
     )
 
 
-def by_mechanism(found: Advised) -> dict[str, Advice]:
+def by_mechanism(found: CaseAdvice) -> dict[str, Advice]:
     return {one.mechanism: one for one in found.advice}
 
 

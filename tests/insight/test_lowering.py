@@ -9,7 +9,7 @@ import pytest
 
 from opbench.backend.counts import ORIGIN_COUNTED, ORIGIN_PREDICTED, LineTraffic, Traffic
 from opbench.gpu.limits.resources import MachineCode
-from opbench.insight.lowering import lower, merge_neighbours
+from opbench.insight.lowering import lower_traffic, merge_neighbours
 
 # 64 loads of 4 bytes, which 16 of 16 bytes or 32 of 8 would do; a broadcast of 16 bytes takes two wavefronts.
 SAVED = {"requests_saved_8": 32, "wavefronts_saved_8": 32, "requests_saved_16": 48, "wavefronts_saved_16": 32}
@@ -19,7 +19,7 @@ COLUMN = LineTraffic("k", "k.cu", 7, "shared", "load", 4, 64, 2048, 0, 0, 64, 64
 
 def lowered(*lines: LineTraffic, **more: Any) -> tuple[list[tuple[int, int, int]], bool]:
     """Width, requests and wavefronts of each line, and whether all notes say that they are applied."""
-    found = lower(Traffic(lines), {"k": MachineCode(0, **more)})
+    found = lower_traffic(Traffic(lines), {"k": MachineCode(0, **more)})
     assert found.traffic.source == (ORIGIN_PREDICTED if any(n.applied for n in found.notes) else ORIGIN_COUNTED)
     return [(e.width, e.requests, e.wavefronts) for e in found.traffic.lines], all(n.applied for n in found.notes)
 
@@ -67,8 +67,8 @@ def test_lines_are_joined_by_file_and_number() -> None:
     """A header's line 7 and the kernel's line 7: each has its own instructions."""
     header = replace(ROW, file="/some/where/opbench/tile.cuh", called_from=30)
     wide = {"7": {"LDS.32": 4}, "tile.cuh:7": {"LDS.128": 1}}
-    found = lower(Traffic((ROW, header)), {"k": MachineCode(0, lines=wide)})
+    found = lower_traffic(Traffic((ROW, header)), {"k": MachineCode(0, lines=wide)})
     assert sorted((e.file[-3:], e.width, e.requests) for e in found.traffic.lines) == [(".cu", 4, 64), ("cuh", 16, 16)]
     (note,) = found.notes
-    assert note.words.startswith("line 30 (in tile.cuh:7)")
-    assert lower(Traffic((header,)), {"k": MachineCode(0, lines={"7": {"LDS.128": 1}})}).notes == ()
+    assert note.text.startswith("line 30 (in tile.cuh:7)")
+    assert lower_traffic(Traffic((header,)), {"k": MachineCode(0, lines={"7": {"LDS.128": 1}})}).notes == ()

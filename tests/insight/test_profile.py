@@ -14,7 +14,7 @@ import pytest
 
 from opbench import nvtx
 from opbench.errors import EnvironmentFault, LaunchError
-from opbench.insight.nsight.commands import Target
+from opbench.insight.nsight.commands import ProfileTarget
 from opbench.results.files import RunWriter, read_run
 from opbench.running.profile import ProfileOptions, profile_case
 from support.checks.errors import refuses
@@ -24,7 +24,7 @@ Put = Callable[[str, str], None]
 CASE = "matmul/split_k[SPLIT=2](m=64,n=64,k=64)"
 SAFE = "matmul.split_k.SPLIT-2.m-64.n-64.k-64"
 PROGRAM = "import os; print('launched, ranges', os.environ['OPBENCH_NVTX'])"
-TARGET = Target(CASE, (sys.executable, "-c", PROGRAM), chip="GH100")
+TARGET = ProfileTarget(CASE, (sys.executable, "-c", PROGRAM), chip="GH100")
 
 FAKE_NCU = r"""#!{python}
 import pathlib, subprocess, sys
@@ -86,7 +86,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     return write
 
 
-def run(tmp_path: Path, target: Target = TARGET, **options: object) -> tuple[dict[str, object], list[str]]:
+def run(tmp_path: Path, target: ProfileTarget = TARGET, **options: object) -> tuple[dict[str, object], list[str]]:
     said: list[str] = []
     writer = RunWriter(tmp_path / "run")
     writer.write("run", {"format": 1})
@@ -147,7 +147,7 @@ def test_a_wrong_case_is_reported_as_such(tmp_path: Path, put: Put) -> None:
     put("ncu", FAKE_NCU)
     program = "import sys; print('wrong at out[3]: got 0, want 1'); sys.exit(1)"
     with refuses("program-failed", CASE, value=1, error=LaunchError) as raised:
-        run(tmp_path, Target(CASE, (sys.executable, "-c", program)))
+        run(tmp_path, ProfileTarget(CASE, (sys.executable, "-c", program)))
     assert "wrong at out[3]: got 0, want 1" in str(raised.value), "what the program printed"
 
 
@@ -172,7 +172,7 @@ def test_the_time_limit_ends_the_tool_and_its_program(tmp_path: Path, put: Put) 
     for limit_s in (0.5, 4.0, 32.0):  # on a loaded machine the program may not have begun at the end of the first
         began_s = time.monotonic()
         with refuses("time-limit", "--time-limit", value=limit_s, error=EnvironmentFault):
-            run(tmp_path, Target(CASE, (sys.executable, "-c", program)), time_limit_s=limit_s)
+            run(tmp_path, ProfileTarget(CASE, (sys.executable, "-c", program)), time_limit_s=limit_s)
         assert time.monotonic() - began_s < 300
         if started.exists() and started.read_text():
             break

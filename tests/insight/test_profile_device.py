@@ -11,7 +11,7 @@ import pytest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import why_missing
 from opbench.insight.nsight import commands, tools
-from opbench.insight.nsight.commands import Target
+from opbench.insight.nsight.commands import ProfileTarget
 from opbench.insight.nsight.tools import current_chip
 from opbench.results.files import RunWriter, read_run
 from opbench.running import profile
@@ -52,14 +52,14 @@ with case_range({case!r}, "axpy"):
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
+def target(tmp_path: Path) -> ProfileTarget:
     source = tmp_path / "axpy.cu"
     source.write_text(KERNEL)
     program = PROGRAM.format(n=N, source=str(source), case=CASE)
-    return Target(CASE, (sys.executable, "-c", program), chip=current_chip())
+    return ProfileTarget(CASE, (sys.executable, "-c", program), chip=current_chip())
 
 
-def test_the_counters_of_a_known_kernel(tmp_path: Path, target: Target) -> None:
+def test_the_counters_of_a_known_kernel(tmp_path: Path, target: ProfileTarget) -> None:
     writer = RunWriter(tmp_path / "run")
     writer.write("run", {"format": 1})
     line = profile_case(target, tmp_path / "run", ProfileOptions(), writer, print)
@@ -82,7 +82,7 @@ def test_the_counters_of_a_known_kernel(tmp_path: Path, target: Target) -> None:
 
 
 def test_a_metric_that_the_chip_lacks_is_missing_or_refused(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: ProfileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nsight Compute 2025.3 leaves it out without a word; other releases fail."""
     for module in (commands, profile):
@@ -95,8 +95,8 @@ def test_a_metric_that_the_chip_lacks_is_missing_or_refused(
         assert line["missing"] == ["no__such_metric.sum"] and line["time_s"] is None
 
 
-def test_a_range_that_never_opens_is_explained(tmp_path: Path, target: Target) -> None:
-    other = Target("axpy/other(n=1)", target.argv, chip=target.chip)
+def test_a_range_that_never_opens_is_explained(tmp_path: Path, target: ProfileTarget) -> None:
+    other = ProfileTarget("axpy/other(n=1)", target.argv, chip=target.chip)
     with pytest.raises(EnvironmentFault) as raised:
         profile_case(other, tmp_path / "run", ProfileOptions(), None, print)
     assert raised.value.kind in ("no-report", "no-kernel"), raised.value

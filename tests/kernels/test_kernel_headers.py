@@ -13,7 +13,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.records import read_json
-from opbench.report.ladder import in_order
+from opbench.report.ladder import in_teaching_order
 from opbench.source.sources import include_closure, without_comments
 from support.builders.compiled import compile_all
 from support.common import CATALOG, ROOT, kernel_variants
@@ -100,7 +100,7 @@ def test_the_first_three_variants_of_a_ladder_are_single_files() -> None:
     """A student reads them from top to bottom; a file may include headers once one of its variants comes fourth."""
     first_files: dict[str, set[Path]] = {}
     for variant in CUDA:
-        ladder = [v for v in in_order(CATALOG.variants(variant.operator)) if not v.is_library]
+        ladder = [v for v in in_teaching_order(CATALOG.variants(variant.operator)) if not v.is_library]
         later = {v.path for v in ladder[SELF_CONTAINED:]}
         first_files[variant.operator] = {v.path for v in ladder[:SELF_CONTAINED]} - later
     on_every_gpu = [v for v in OVER_HEADERS if not v.compute_capability]

@@ -17,7 +17,7 @@ from opbench.gpu.driver.memory import DeviceArray, MovableArray
 from opbench.gpu.driver.program import _value
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.scalar import Scalar, Struct, element_bytes
-from opbench.shipping.launching import _argument
+from opbench.shipping.launching import _argument_text
 from support.checks.errors import refuses
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -122,15 +122,16 @@ def test_on_a_gpu_it_holds_the_buffers_addresses() -> None:
 
 def test_one_with_fields_of_one_type_is_shipped() -> None:
     assert (
-        _argument(Struct((Scalar("i64", 7), Scalar("i64", -1))), 16) == "Fields<int64_t, 2>{{int64_t(7), int64_t(-1)}}"
+        _argument_text(Struct((Scalar("i64", 7), Scalar("i64", -1))), 16)
+        == "Fields<int64_t, 2>{{int64_t(7), int64_t(-1)}}"
     )
-    assert _argument(Struct((7, -1)), 8) == "Fields<int, 2>{{int(7), int(-1)}}", "plain whole numbers are C's int"
+    assert _argument_text(Struct((7, -1)), 8) == "Fields<int, 2>{{int(7), int(-1)}}", "plain whole numbers are C's int"
 
 
 @pytest.mark.parametrize("fields", [("x", 7), (Scalar("i64", 7), Scalar("u32", 7)), (Scalar("bf16", 1.0),)])
 def test_another_is_not_shipped(fields: tuple[Any, ...]) -> None:
     with refuses("structure"):
-        _argument(Struct(fields), 16)
+        _argument_text(Struct(fields), 16)
 
 
 def test_an_element_of_8_bits_takes_a_whole_number_that_is_given_as_a_float() -> None:

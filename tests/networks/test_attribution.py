@@ -96,7 +96,7 @@ class TimedCpu(CpuBackend):
 def timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.backends, "open_backend", lambda name: TimedCpu())
     monkeypatch.setattr(running, "TIMING", QUICK)
-    monkeypatch.setattr(attribution, "TIMES", QUICK)
+    monkeypatch.setattr(attribution, "TIMING_OPTIONS", QUICK)
     monkeypatch.setattr(running, "_known_ceilings", lambda *_: None)
 
 

@@ -13,10 +13,10 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS, unet
 from opbench.kernels.operator import Operator
 from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network, split_slow_fusions
-from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused
+from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, fused_problems, split_fused
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import TimedCase, candidates, save_plan
+from opbench.networks.plan.plan import TimedCase, candidate_cases, save_plan
 from opbench.networks.plan.running import run_network
 from support.builders.random_networks import assert_same_outputs, inputs_of
 
@@ -34,7 +34,7 @@ def results(graph: Graph, **times: float) -> dict[tuple[str, str], list[TimedCas
     for layout in ("nchw", "nhwc"):
         laid, _ = convert_layouts(graph, NetOptions("unet", layout=layout), {})
         for whole in (laid, split_fused(laid, fused_nodes(laid))):
-            for case in candidates(whole, "f32"):
+            for case in candidate_cases(whole, "f32"):
                 seconds = times.get(case.problem.name, 1e-6)
                 entry = TimedCase(case.name, "f32", seconds, 0.99 * seconds, 1.01 * seconds, False, "run r")
                 found.setdefault((case.problem.name, str(case.problem)), []).append(entry)
@@ -73,7 +73,7 @@ def test_a_sum_or_an_activation_is_split_from_its_product(
 
 
 def test_what_is_no_fusion_has_no_parts() -> None:
-    assert {node.operator for node in fused().nodes if parts(node.problem)} == {"upsample_concat_conv2d"}
+    assert {node.operator for node in fused().nodes if fused_problems(node.problem)} == {"upsample_concat_conv2d"}
 
 
 def test_a_problem_costs_what_its_cheaper_way_costs() -> None:

@@ -23,7 +23,7 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.train.buckets import buckets, micro_batch, overlapped_buckets
+from opbench.networks.train.buckets import gradient_buckets, micro_batch, overlapped_buckets
 from opbench.networks.train.steps import Step, exchange_times
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -263,7 +263,7 @@ def test_nodes_that_begin_during_an_exchange_leave_it_room() -> None:
     training = training_graph(make(), Recipe(loss=loss, steps=2, ranks=2), 24)
     assert training.exchange
     names = [node.name for node in micro_batch(training, training.exchange)]
-    finished = [number for number, _ in buckets(training, 500)]
+    finished = [number for number, _ in gradient_buckets(training, 500)]
 
     def found(of: Training, bucket_bytes: int, seconds: float, fewer: float) -> list[str]:
         return overlapped_buckets(of, bucket_bytes, lambda node: seconds, lambda node: fewer)

@@ -22,12 +22,12 @@ from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
 from opbench.networks.report.phrases import (
     PeerTime,
-    answer,
+    answer_sentences,
     bars_of,
-    fastest,
+    compared_peers,
+    fastest_peer,
     headline,
     is_right,
-    peers,
     smallest_peer,
 )
 from opbench.networks.report.terminal import print_network
@@ -185,14 +185,17 @@ def test_of_many_expensive_nodes_the_operators_are_named() -> None:
 def test_a_page_begins_with_the_time_or_with_what_is_wrong() -> None:
     made_record = record(made())
     assert (
-        answer(typed(made_record))[0].startswith("One image takes ") and "Speedup over" in answer(typed(made_record))[0]
+        answer_sentences(typed(made_record))[0].startswith("One image takes ")
+        and "Speedup over" in answer_sentences(typed(made_record))[0]
     )
-    bars = bars_of([PeerTime("opbench", typed(made_record).total, None, None, None), *peers(typed(made_record))])
+    bars = bars_of(
+        [PeerTime("opbench", typed(made_record).total, None, None, None), *compared_peers(typed(made_record))]
+    )
     assert bars[0]["own"] and all(bar["note"] for bar in bars[1:]) and "100.0" in {bar["width"] for bar in bars}
     made_record["nodes"][2]["check"]["right"] = False
-    assert answer(typed(made_record))[0].startswith("Wrong: node `")
+    assert answer_sentences(typed(made_record))[0].startswith("Wrong: node `")
     untimed = record(made()) | {"total": None}
-    assert answer(typed(untimed))[0].startswith("All 11 nodes agree")
+    assert answer_sentences(typed(untimed))[0].startswith("All 11 nodes agree")
 
 
 def test_a_slower_opbench_is_called_slower() -> None:
@@ -208,7 +211,7 @@ def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
     same = {**told["total"], "norm_error": 0.0, "captured": True}
     called = {**told["peers"]["PyTorch eager"]["host"]}
     told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
-    eager, compiled = peers(typed(told))
+    eager, compiled = compared_peers(typed(told))
     assert (
         eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == from_json(HostTime, called)
     )
@@ -222,7 +225,7 @@ def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: P
     del told["host"]
     for peer in told["peers"].values():
         del peer["captured"], peer["host"]
-    assert all(peer.ratio is None and peer.measured for peer in peers(typed(told)))
+    assert all(peer.ratio is None and peer.measured for peer in compared_peers(typed(told)))
     text = " ".join(headline(typed(told)))
     assert "Speedup" not in text and "call from Python" not in text
     assert "include launches from the host" in text and "--compare torch" in text
@@ -232,7 +235,7 @@ def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: P
 def test_committed_records_are_read_and_have_a_speedup() -> None:
     for folder in network_folders(paths.shipped_folder("reports") / "h100" / "networks"):
         record_read = read_network(folder)
-        best = fastest(peers(record_read))
+        best = fastest_peer(compared_peers(record_read))
         assert best and best.ratio and len(headline(record_read)) >= 4
 
 

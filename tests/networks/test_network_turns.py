@@ -21,7 +21,7 @@ from opbench.networks.plan.node_times import MAX_CHAINS, node_samples
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.running import run_network
-from opbench.networks.plan.torch_comparison import Peer, time_both
+from opbench.networks.plan.torch_comparison import Peer, time_opbench_and_peers
 from opbench.networks.records.network import PeerRecord
 from opbench.networks.records.network_run import network_run
 from opbench.networks.report import phrases
@@ -83,7 +83,7 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
         assert others and all(np.isnan(context.buffer(name).read()).all() for name in others)
 
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-6)
-    both = time_both(context.launch, {}, Watch(look), lambda: None, OPTIONS, {}, turns)
+    both = time_opbench_and_peers(context.launch, {}, Watch(look), lambda: None, OPTIONS, {}, turns)
     assert len(both.total.samples_s) == 24 and turns.fault == ""
     assert len(set(seen)) == INPUT_SETS >= 3
     assert all(seen.count(one) >= len(seen) // INPUT_SETS for one in set(seen))
@@ -98,7 +98,7 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
 def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
     context = context_of(one_relu(), "works_every_eighth_launch.cu")
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, rng=random.Random(seed))
-    time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+    time_opbench_and_peers(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     assert turns.fault.startswith("in timed replay ") and "relu" in turns.fault
 
 
@@ -108,7 +108,7 @@ def test_a_node_that_keeps_state_in_a_module_variable_is_named(seed: int, timed:
     context = context_of(one_relu(), "remembers_its_input.cu")
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, rng=random.Random(seed))
     if timed:
-        time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+        time_opbench_and_peers(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     turns.fault = ""
     turns.check_state()
     (node,) = context.network.graph.nodes
@@ -118,7 +118,7 @@ def test_a_node_that_keeps_state_in_a_module_variable_is_named(seed: int, timed:
 def test_an_honest_network_changes_no_module_variable() -> None:
     context = context_of(residual())
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3)
-    time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
+    time_opbench_and_peers(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     turns.check_state()
     assert turns.fault == ""
 
@@ -126,7 +126,7 @@ def test_an_honest_network_changes_no_module_variable() -> None:
 def test_peers_take_other_inputs_before_each_replay_too() -> None:
     log: list[int | str] = []
     peer = Peer(None, lambda: log.append("replay"), log.append, 3)
-    both = time_both(lambda: None, {"peer": peer}, Watch(), lambda: None, OPTIONS, {"peer": PeerRecord()})
+    both = time_opbench_and_peers(lambda: None, {"peer": peer}, Watch(), lambda: None, OPTIONS, {"peer": PeerRecord()})
     assert both.peers["peer"].captured and log[-1] == 0, "the inputs that a call from Python finds are the given ones"
     timed = log[:-1]
     assert timed[1::2] == ["replay"] * (len(timed) // 2)

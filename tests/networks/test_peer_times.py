@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opbench.networks.plan import torch_gpu
-from opbench.networks.plan.torch_comparison import Peer, peer_record, time_both
+from opbench.networks.plan.torch_comparison import Peer, peer_record, time_opbench_and_peers
 from opbench.networks.plan.torch_gpu import TorchGpu
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions
@@ -56,7 +56,7 @@ def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -
     }
     clock = TableClock({own: 10e-6, graph: 25e-6})
     facts = {name: peer_record(peer, OUT, {}, 1e-3, {"PyTorch": "2"}) for name, peer in found.items()}
-    both = time_both(own, found, clock, lambda: log.append("wait"), QUICK, facts)
+    both = time_opbench_and_peers(own, found, clock, lambda: log.append("wait"), QUICK, facts)
     eager, compiled = both.peers["eager"], both.peers["compiled"]
     assert both.total.median_s == 10e-6 and eager.times and eager.times.median_s == 25e-6 and eager.captured
     assert compiled.times is None and not compiled.captured and compiled.error == "not captured: no"
@@ -74,7 +74,7 @@ def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -
 def test_without_a_peer_there_is_no_time_of_a_call_from_python() -> None:
     def own() -> None: ...
 
-    both = time_both(own, {}, TableClock({own: 1e-5}), lambda: None, QUICK, {})
+    both = time_opbench_and_peers(own, {}, TableClock({own: 1e-5}), lambda: None, QUICK, {})
     assert both.host is None and both.peers == {} and both.total.median_s == 1e-5
 
 
@@ -87,7 +87,7 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
     assert told.difference == pytest.approx(0.1, rel=1e-5) and told.allowed_difference == 2e-3
     assert told.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
     clock = TableClock({own: 1e-5})
-    both = time_both(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
+    both = time_opbench_and_peers(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
     assert both.peers["eager"].times is None
     assert not peer_record(peer, OUT, {}, 0.06, {}).error
     nan = Peer(lambda: None, graph, outputs={"out": np.array([np.nan, 2.0, 2.0], np.float32)})
@@ -110,7 +110,7 @@ def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
     clock = TableClock({own: 1e-5, dying: 1e-5})
     found = {"eager": Peer(dying, dying, outputs=OUT)}
     facts = {"eager": peer_record(found["eager"], OUT, {}, 1e-3, {})}
-    both = time_both(own, found, clock, lambda: None, QUICK, facts)
+    both = time_opbench_and_peers(own, found, clock, lambda: None, QUICK, facts)
     assert both.total.median_s == 1e-5 and both.host is None
     assert both.peers["eager"].error == "RuntimeError: CUDA out of memory"
 

@@ -14,7 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import lenet, unet
-from opbench.insight.defaults import target
+from opbench.insight.defaults import ranking_gpu
 from opbench.networks.plan.choosing import apply_enabled_passes
 from opbench.networks.plan.memory import plan_memory
 from opbench.networks.plan.options import NetOptions
@@ -22,7 +22,7 @@ from opbench.networks.plan.plan import (
     Plan,
     PlanOptions,
     TimedCase,
-    candidates,
+    candidate_cases,
     choose,
     load_plan,
     save_plan,
@@ -115,7 +115,7 @@ def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
 
 
 def test_candidates_are_what_fits_and_nothing_else() -> None:
-    cases = candidates(GRAPH, "f32")
+    cases = candidate_cases(GRAPH, "f32")
     assert {c.problem for c in cases} == {node.problem for node in GRAPH.nodes}
     assert all(
         c.unmet_requirement() is None and c.variant.precision == "f32" and not c.variant.is_library for c in cases
@@ -177,7 +177,7 @@ def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
     """Return the plan of UNet at batch 16 on a GPU of compute capability 9.0, or within its activations' memory."""
     graph, _ = apply_enabled_passes(unet(batch=16), NetOptions("unet", precision=precision))
     graph = with_layouts(graph, {n.name: "nhwc" for n in graph.nodes if "layout" in n.problem.modes()})
-    device = target(Environment(gpu=gpu, compute_capability="9.0", sm_count=132))
+    device = ranking_gpu(Environment(gpu=gpu, compute_capability="9.0", sm_count=132))
     return choose(graph, {}, PlanOptions(precision, gpu, memory_bytes=memory_bytes, device=device))
 
 

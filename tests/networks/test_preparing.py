@@ -16,7 +16,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
-from opbench.insight.defaults import ChosenFor, expected_s
+from opbench.insight.defaults import RankingGpu, expected_s
 from opbench.kernels.case import Case
 from opbench.kernels.setup import Setup
 from opbench.networks.plan.executor import Context, Network
@@ -54,9 +54,9 @@ def test_what_reads_only_weights_runs_once_and_gives_the_same_bits() -> None:
     cases, node = chosen(graph), graph.node(JOINED)
     each = Network(graph, cases, open_backend("cpu"), prepare=False)
     once = Network(graph, cases, open_backend("cpu"))
-    assert not each.preparation(node).launches and each.memory().workspaces.keys() == {JOINED}
-    assert once.preparation(node) == Setup(("weight",), ("filters",), ("filters",), 1)
-    assert {n.name for n in graph.nodes if once.preparation(n).launches} == {JOINED}
+    assert not each.node_setup(node).launches and each.memory().workspaces.keys() == {JOINED}
+    assert once.node_setup(node) == Setup(("weight",), ("filters",), ("filters",), 1)
+    assert {n.name for n in graph.nodes if once.node_setup(n).launches} == {JOINED}
     assert JOINED not in once.memory().workspaces, "its filters lie beside the weights, not among what is overwritten"
     assert [t.nbytes for t in once.prepared_tensors(node)] == [4 * 8 * (9 * 8 + 4 * 16) * 4]
     wanted = answer(each)
@@ -103,7 +103,7 @@ def test_what_only_the_preparing_launches_need_is_not_kept() -> None:
 
 def test_what_runs_once_costs_a_choice_nothing() -> None:
     graph = nhwc()
-    case, gpu = chosen(graph)[JOINED], ChosenFor(committed_ceilings("h200"), 132, (9, 0), 227 << 10)
+    case, gpu = chosen(graph)[JOINED], RankingGpu(committed_ceilings("h200"), 132, (9, 0), 227 << 10)
     every, once = expected_s(case, gpu), expected_s(case, gpu, ("weight", "bias"))
     assert once < every == expected_s(case, gpu, ("bias",))
 

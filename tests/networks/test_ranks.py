@@ -19,7 +19,7 @@ from opbench.graph.recipe import Recipe
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
 from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import group, resuming
-from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
+from opbench.networks.train.group import RankGroup, RankLost, serve_ranks, sum_in_order
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from support.builders.training_data import random_data
@@ -122,7 +122,7 @@ def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monk
     errors: list[BaseException] = []
 
     def act(own: RankGroup) -> None:
-        own.beat()
+        own.start_heartbeat()
         with own.waiting():
             pass
         with own.waiting() if own.rank == 0 or others_wait else contextlib.nullcontext():
@@ -147,8 +147,10 @@ def test_what_one_rank_refuses_is_raised_here(tmp_path: Path) -> None:
 
 def test_sums_are_in_the_order_of_the_ranks() -> None:
     arrays = [np.array(values, np.float32) for values in ([1e8, 1.0], [1.0, 2.0], [-1e8, 3.0])]
-    assert in_order(arrays).tolist() == [0.0, 6.0]
-    assert in_order(arrays[::-1]).tolist() == [0.0, 6.0] and in_order([arrays[0], arrays[2], arrays[1]])[0] == 1.0
+    assert sum_in_order(arrays).tolist() == [0.0, 6.0]
+    assert (
+        sum_in_order(arrays[::-1]).tolist() == [0.0, 6.0] and sum_in_order([arrays[0], arrays[2], arrays[1]])[0] == 1.0
+    )
 
 
 def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
@@ -168,7 +170,7 @@ def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    serve([ours for ours, _ in pipes], lambda standing: None, lambda rank, how: f"{rank} {how}")
+    serve_ranks([ours for ours, _ in pipes], lambda standing: None, lambda rank, how: f"{rank} {how}")
     for thread in threads:
         thread.join()
     return found

@@ -11,9 +11,9 @@ import pytest
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import unet
 from opbench.networks.plan.memory import live_bytes
-from opbench.networks.plan.recompute import original, recompute_values, replay_plan
+from opbench.networks.plan.recompute import original_node_name, recompute_values, replay_plan
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.records.training import AGAIN
+from opbench.networks.records.training import REPEATED_SUFFIX
 from opbench.networks.report.training import write_training
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN_FILE, Trainer
@@ -38,8 +38,8 @@ def test_within_three_quarters_of_the_memory_every_bit_is_the_same(accumulate: i
     limit = record.memory.activations_bytes * 3 // 4
     tight = trainer(tmp_path / "tight", recipe=recipe, memory_bytes=limit)
     assert all(tight.cases[name].name == case.name for name, case in free.cases.items())
-    again = [node.name for node in tight.training.graph.nodes if node.name.endswith(AGAIN)]
-    assert again and all(tight.cases[name].name == tight.cases[original(name)].name for name in again)
+    again = [node.name for node in tight.training.graph.nodes if node.name.endswith(REPEATED_SUFFIX)]
+    assert again and all(tight.cases[name].name == tight.cases[original_node_name(name)].name for name in again)
     second = tight.run()
     assert second.memory.activations_bytes <= limit
     assert second.losses == record.losses
@@ -82,7 +82,7 @@ def test_the_step_is_as_it_was_in_float64_and_needs_less_at_once() -> None:
     before, after = training.graph.reference({}), less.graph.reference({})
     assert all(np.array_equal(after[name], array, equal_nan=True) for name, array in before.items())
     for node in less.graph.nodes:
-        if node.name.endswith(AGAIN):
+        if node.name.endswith(REPEATED_SUFFIX):
             updated = [name for name in node.outputs.values() if less.graph.values[name].updates]
             assert not updated, "what is computed again updates no state"
 

@@ -19,7 +19,7 @@ from opbench.networks.ship import network
 from opbench.networks.ship.network import make_program, program_text
 from opbench.networks.ship.shipping_network import ship_network
 from opbench.records import read_json
-from opbench.shipping.choosing import target
+from opbench.shipping.choosing import find_target
 from opbench.shipping.compiling import CompiledText
 from support.builders.shipped import built
 from support.checks.errors import refuses
@@ -87,7 +87,7 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
     cases = {node.name: default_cases(catalog, node, "f32")[0] for node in graph.nodes}
     conv = next(node for node in graph.nodes if node.operator == "conv2d")
     cases[conv.name] = catalog.case(f"conv2d/nhwc_winograd_3xtf32{conv.problem}")
-    text = program_text(make_program(graph, cases, target("h200"), 1e-5, "a test"))
+    text = program_text(make_program(graph, cases, find_target("h200"), 1e-5, "a test"))
     before, _, main = text.partition("int main(")
     once, _, run = main.partition("auto run =")
     assert once.count(f"layer::prepare_{conv.name}(") == 1 and f"prepare_{conv.name}" not in run

@@ -320,7 +320,7 @@ def test_a_book_decides_between_ours_and_pytorchs(monkeypatch: pytest.MonkeyPatc
     place = devices.DevicePlace(0, devices.place_of(devices.CPU).backend, "NVIDIA H200", "9.0", None)
     monkeypatch.setattr(choice, "place_of", lambda index: place)
     monkeypatch.setattr(choice, "runner", lambda case, place: case)
-    monkeypatch.setattr(choice, "capturing", lambda index: False)
+    monkeypatch.setattr(choice, "is_capturing", lambda index: False)
     named = next(c.name for c in choice.candidates(choice.problem_of("linear", problem), place) if "naive" in c.name)
     assert case[:12] in named
 

@@ -18,7 +18,12 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
+from opbench.networks.records.checkpoints import (
+    CHECKPOINT_FILE,
+    PREVIOUS_CHECKPOINT_FILE,
+    read_checkpoint,
+    trained_weights,
+)
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -122,7 +127,7 @@ def block_of_diffusion() -> Graph:
     )
     shift = net.view(net.linear(net.flatten(image), 8, name="time"), (2, 8, 1, 1), name="shift")
     x = net.elementwise("add", x, shift, name="shifted")
-    rows = net.linear(net.pixels(net.groupnorm(x, 4, name="norm2"), name="pixels"), 24, name="qkv")
+    rows = net.linear(net.flatten_pixels(net.groupnorm(x, 4, name="norm2"), name="pixels"), 24, name="qkv")
     x = net.elementwise("add", net.image(net.attention(rows, 2, 2, "none", name="attention"), x, name="back"), x)
     x = net.concat(net.upsample2d(x), image, name="both")
     return net.graph(net.linear(net.flatten(net.conv2d(x, 4, 1, name="last")), 4, name="scores"))
@@ -220,8 +225,8 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
 def test_a_last_checkpoint_that_is_cut_gives_way_to_the_one_before(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     trainer(out, checkpoint_every_s=0.0).run()
-    (out / LAST).write_bytes((out / LAST).read_bytes()[:100])
-    assert (out / PREVIOUS).exists()
+    (out / CHECKPOINT_FILE).write_bytes((out / CHECKPOINT_FILE).read_bytes()[:100])
+    assert (out / PREVIOUS_CHECKPOINT_FILE).exists()
     trainer(out, resume=True).run()
     assert files(out) == files(undisturbed)
 

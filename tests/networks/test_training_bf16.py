@@ -18,7 +18,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import to_storage
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.plan import PlanOptions, TimedCase, candidates, choose
+from opbench.networks.plan.plan import PlanOptions, TimedCase, candidate_cases, choose
 from opbench.networks.records.checkpoints import read_checkpoint, trained_weights
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -226,7 +226,7 @@ def test_tensor_cores_serve_each_product_where_results_say_so(tmp_path: Path) ->
     run = trainer(tmp_path / "run", network, data, recipe=Recipe(loss=data.loss, layout="nhwc"))
     nhwc = run.training.graph
     results: dict[tuple[str, str], list[TimedCase]] = {}
-    for case in candidates(nhwc, "bf16"):
+    for case in candidate_cases(nhwc, "bf16"):
         if case.variant.precision == "bf16":
             entry = TimedCase(case.name, case.precision, 1e-6, 1e-6, 1e-6, False, "a run")
             results.setdefault((case.variant.operator, str(case.problem)), []).append(entry)

@@ -83,7 +83,7 @@ def test_tuning_needs_a_clock_and_measures_all_that_could_serve(
         assert options.leave_out == ("conv2d/*",)
         return {}
 
-    monkeypatch.setattr(training, "measured_here", measured)
-    monkeypatch.setattr(TrainingSettings, "resolved", lambda self: "cpu")
+    monkeypatch.setattr(training, "measure_cases", measured)
+    monkeypatch.setattr(TrainingSettings, "resolved_backend", lambda self: "cpu")
     tuned = trainer(tmp_path / "run", tune=True, leave_out=("conv2d/*",))
     assert asked == [tuned.training.graph]

@@ -37,7 +37,7 @@ def test_a_way_without_memory_leaves_the_others_their_times(
     monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...], timed: set[str]
 ) -> None:
     monkeypatch.setattr(torch_comparison, "_time_launches", timed_without(*failing))
-    cold, hot, faults = torch_comparison._time_those_that_run(None, len, WAYS, ["eager"])  # type: ignore[arg-type]
+    cold, hot, faults = torch_comparison._time_working_modes(None, len, WAYS, ["eager"])  # type: ignore[arg-type]
     assert cold.keys() == hot.keys() == {torch_comparison.OPBENCH_NAME if name == "opbench" else name for name in timed}
     assert WAYS.keys() - timed <= faults.keys()
     assert all("out of memory" in text for text in faults.values())

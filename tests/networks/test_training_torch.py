@@ -20,7 +20,7 @@ from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.torch_gpu import TimeLimitExceeded, time_limit
 from opbench.networks.plan.torch_module import to_module, weight_of
-from opbench.networks.train.torch_comparison import differences
+from opbench.networks.train.torch_comparison import compare_first_steps
 from opbench.networks.train.torch_training import FirstStep, dropout_masks, first_step, timed_steps, torch_modes
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
@@ -169,13 +169,13 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     problem = run.torch_comparison.problem
     theirs = first_step(problem, "cpu")
     other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
-    assert differences(theirs, theirs, network.weights, "f32").right
-    told = differences(theirs, other, network.weights, "f32")
+    assert compare_first_steps(theirs, theirs, network.weights, "f32").right
+    told = compare_first_steps(theirs, other, network.weights, "f32")
     assert not told.right and "its times say nothing here: off are the loss by " in told.text
     gradients = {**theirs.gradients, "head.bias": -theirs.gradients["head.bias"]}
-    told = differences(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
+    told = compare_first_steps(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
     assert told.text.endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told.text
-    told = differences(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
+    told = compare_first_steps(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
     assert told.text.endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
 
 
@@ -186,10 +186,10 @@ def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
     def off(share: float) -> FirstStep:
         return replace(exact, gradients={**exact.gradients, "head.bias": exact.gradients["head.bias"] * (1 + share)})
 
-    told = differences(off(0.5), exact, network.weights, "tf32", off(0.3))
+    told = compare_first_steps(off(0.5), exact, network.weights, "tf32", off(0.3))
     assert told.right and told.text.endswith("its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off")
-    assert not differences(off(0.5), exact, network.weights, "tf32", off(0.2)).right, "more than twice as far"
-    assert not differences(off(0.5), exact, network.weights, "tf32").right
+    assert not compare_first_steps(off(0.5), exact, network.weights, "tf32", off(0.2)).right, "more than twice as far"
+    assert not compare_first_steps(off(0.5), exact, network.weights, "tf32").right
 
 
 def test_all_ways_of_a_step_are_ready_and_say_whether_they_are_one_graph(

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.report import write_report
-from opbench.report.charts.bars import bars
+from opbench.report.charts.bars import bars_chart
 from opbench.report.charts.chart import Chart, ChartFrame, variant_styles
-from opbench.report.charts.figures import performance
+from opbench.report.charts.figures import rate_chart
 from opbench.report.charts.problems import MAX_SHARE, over_problems, problem_labels
 from opbench.report.charts.roofline import MAX_LABELS
 from opbench.report.charts.svg import STYLE
@@ -122,7 +122,7 @@ def ranked(found: Run) -> Chart:
     best = sorted((row for g in part.groups for row, _ in g.rows), key=lambda row: row.time_s or 0.0)
     chart_frame = ChartFrame(MEASURED, None, {}, variant_styles([row.variant for row in best]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        return bars(part, "x", best, chart_frame)
+        return bars_chart(part, "x", best, chart_frame)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97, 2.24])
@@ -187,7 +187,7 @@ def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> N
     (section,) = sections(rows(found))
     chart_frame = ChartFrame(MEASURED, None, counters, variant_styles([row.variant for row in found.results]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        chart = performance(section, "x", chart_frame)
+        chart = rate_chart(section, "x", chart_frame)
         assert chart is not None
         low, high = chart.figure.axes[0].get_xlim()
         unseen = [f"{tick:g}" for tick in chart.figure.axes[0].get_xticks() if not low <= tick <= high]

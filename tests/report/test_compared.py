@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbench.report.comparison import lines, to_page
+from opbench.report.comparison import comparison_lines, to_page
 from opbench.results.comparison import compare_runs
 from support.builders.runs import pair, result
 
@@ -15,11 +15,11 @@ def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page()
             for i in range(9)
         ]
     compared = compare_runs(base, new)
-    said = [line for line, _ in lines(compared) if line.startswith("not compared")]
+    said = [line for line, _ in comparison_lines(compared) if line.startswith("not compared")]
     assert (
         "not compared: 10 cases: unsupported in BASE, unsupported in NEW (--all names them)" in said and len(said) == 4
     )
-    named = [line for line, _ in lines(compared, show_all=True) if line.startswith("not compared")]
+    named = [line for line, _ in comparison_lines(compared, show_all=True) if line.startswith("not compared")]
     assert len(named) == 13
     page = to_page(compared)
     assert "<details><summary>13 cases, each with its reason</summary>" in page

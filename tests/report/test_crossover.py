@@ -11,11 +11,11 @@ from opbench.report import write_report
 from opbench.report.charts.chart import variant_styles
 from opbench.report.run.crossover import (
     SizeRange,
-    at_size,
-    crossover,
+    crossover_chart,
     find_size_ranges,
     size_axis,
     size_range_sentences,
+    time_at_size,
 )
 from opbench.report.run.sections import sections
 from opbench.report.run.winner_lead import ratio_over, ratio_text, winners_and_next
@@ -103,13 +103,13 @@ def test_zones_are_where_one_wins_and_where_nobody_does() -> None:
 
 def test_between_two_sizes_times_are_interpolated_on_logarithms() -> None:
     line = [(100.0, row("a", 1.0)), (400.0, row("a", 4.0))]
-    found = at_size(line, 200.0)
+    found = time_at_size(line, 200.0)
     assert found and found == pytest.approx((2.0, 1.98, 2.02))
-    assert at_size(line, 100.0) == pytest.approx((1.0, 0.99, 1.01)) and at_size(line, 400.0) == pytest.approx(
+    assert time_at_size(line, 100.0) == pytest.approx((1.0, 0.99, 1.01)) and time_at_size(line, 400.0) == pytest.approx(
         (4.0, 3.96, 4.04)
     )
-    assert at_size(line, 99.0) is None and at_size(line, 401.0) is None
-    assert at_size([(100.0, row("a", 1.0))], 100.0) == pytest.approx((1.0, 0.99, 1.01))
+    assert time_at_size(line, 99.0) is None and time_at_size(line, 401.0) is None
+    assert time_at_size([(100.0, row("a", 1.0))], 100.0) == pytest.approx((1.0, 0.99, 1.01))
 
 
 def test_the_chart_is_drawn_and_described(tmp_path: Path) -> None:
@@ -123,7 +123,9 @@ def test_the_chart_is_drawn_and_described(tmp_path: Path) -> None:
 
 def test_what_no_size_orders_has_no_chart() -> None:
     styles = variant_styles(["a", "b"])
-    assert crossover("relu", sections(rows(run([result("a", 1e-3), result("b", 2e-3)]))), "x", styles) is None
+    assert crossover_chart("relu", sections(rows(run([result("a", 1e-3), result("b", 2e-3)]))), "x", styles) is None
     alone = matmuls(a=lambda n: 1e-8 * n)
-    assert crossover("matmul", sections(rows(alone)), "x", styles) is None, "one variant has nobody to win against"
+    assert crossover_chart("matmul", sections(rows(alone)), "x", styles) is None, (
+        "one variant has nobody to win against"
+    )
     assert SizeRange(1, 2, ("a",)).decided and not SizeRange(1, 2, ("a", "b")).decided

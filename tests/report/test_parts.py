@@ -16,8 +16,8 @@ from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import shorten, variant_styles
 from opbench.report.charts.histogram import BARS, histogram, samples_beyond_axis
-from opbench.report.charts.svg import spread
-from opbench.report.ladder import in_order, ladders_overview
+from opbench.report.charts.svg import spread_positions
+from opbench.report.ladder import in_teaching_order, ladders_overview
 from opbench.report.run.sections import sections
 from opbench.report.run.sentences import library_comparison
 from opbench.results.files import Run
@@ -131,8 +131,15 @@ def test_a_share_names_its_peak_where_a_table_has_several(tmp_path: Path) -> Non
 
 
 def test_variants_stand_above_what_they_build_on_and_libraries_last() -> None:
-    assert [v.name for v in in_order(LADDER)] == ["naive", "grid_stride", "unrolled", "vec4", "never_run", "torch"]
-    assert {v.name for v in in_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}
+    assert [v.name for v in in_teaching_order(LADDER)] == [
+        "naive",
+        "grid_stride",
+        "unrolled",
+        "vec4",
+        "never_run",
+        "torch",
+    ]
+    assert {v.name for v in in_teaching_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}
 
 
 def test_the_ladder_is_markdown_from_committed_runs() -> None:
@@ -156,7 +163,7 @@ def test_the_ladder_names_the_peaks_of_the_products_that_its_table_shows() -> No
 def test_every_variant_shows_its_speedup() -> None:
     text = ladder_readme("relu", "", LADDER, [relu_run()])
     variants = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
-    assert [line.split("`")[1] for line in variants] == [v.name for v in in_order(LADDER)]
+    assert [line.split("`")[1] for line in variants] == [v.name for v in in_teaching_order(LADDER)]
     assert variants[0].endswith("| 4.02 ms (first variant) |")
     assert "| **1.00×** over `grid_stride`" in variants[2]
     assert variants[3] == r"| [`vec4`](vec4.cu) | the vec4 way \| with a bar | **1.50×** over `grid_stride` |"
@@ -219,13 +226,13 @@ def test_the_ladder_shows_three_problems_and_every_variant() -> None:
 
 @given(st.lists(st.floats(0, 1000), max_size=20))
 def test_labels_keep_their_distance(wanted: list[float]) -> None:
-    placed = spread(sorted(wanted), 10, 0, 1000)
+    placed = spread_positions(sorted(wanted), 10, 0, 1000)
     assert all(b - a >= 10 - 1e-6 for a, b in itertools.pairwise(placed))
     assert all(-1e-6 <= y <= 1000 for y in placed)
 
 
 def test_labels_with_room_stay_where_they_are() -> None:
-    assert spread([10, 50, 90], 10, 0, 100) == [10, 50, 90]
+    assert spread_positions([10, 50, 90], 10, 0, 100) == [10, 50, 90]
 
 
 def bars(text: str) -> list[float]:

@@ -19,7 +19,7 @@ from opbench.insight.gains import Gain
 from opbench.report import write_report
 from opbench.report.run.sections import sections
 from opbench.report.terminal import print_table
-from opbench.results.advice import Advised
+from opbench.results.advice import CaseAdvice
 from opbench.results.rows import rows
 from support.builders.runs import TAKEN, cpu_run, matmul_run, relu_run, result, run
 from support.checks.errors import refuses
@@ -280,13 +280,13 @@ def test_the_page_says_what_opbench_advise_says(tmp_path: Path) -> None:
     wide = Advice(
         "vectorised_access", "access width", "counted", "4.0 bytes a lane", 0.8, gain, "k.cu", 7, examples=("a/b",)
     )
-    advised = Advised(found.results[1].case, "copy", "(n=1)", 2e-3, 1e-3, (wide,) * 4)
+    advised = CaseAdvice(found.results[1].case, "copy", "(n=1)", 2e-3, 1e-3, (wide,) * 4)
     (first, *_) = write_report(found, tmp_path, advice={advised.case: advised})
     text = words(first.read_text())
     assert "What to do next with vec4" in text
     sentence = "Access width at line 7: load and store 16 bytes per thread (float4). 4.0 bytes a lane (counted)"
     assert text.count(f"{sentence}; gain 1.50× (1.10× to 1.90×); see a/b") == 3, "three at most"
-    near = Advised(
+    near = CaseAdvice(
         advised.case, "copy", "(n=1)", 2e-3, 1.9e-3, reason="so near its lower bound"
     )  # a sentence begins with a capital
     assert "So near its lower bound" in words(write_report(found, tmp_path, advice={near.case: near})[0].read_text())

@@ -13,7 +13,7 @@ import pytest
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.insight.levels import Levels
 from opbench.insight.nsight.metrics import COUNTS
-from opbench.report.agreement import provenance, verdict, write_agreement
+from opbench.report.agreement import provenance, verdict_sentences, write_agreement
 from opbench.results.agreement import (
     QUANTITIES,
     Agreement,
@@ -21,8 +21,8 @@ from opbench.results.agreement import (
     compare_caches,
     compare_case,
     compare_runs,
-    held_out,
     inexact_comparisons,
+    is_in_test_set,
     summarise,
 )
 from opbench.results.files import RunWriter, read_run
@@ -89,9 +89,9 @@ def test_sampled_kernels_are_scaled() -> None:
 
 def test_a_third_is_held_out_by_name_alone() -> None:
     names = [f"op/v(n={n})" for n in range(3000)]
-    share = sum(map(held_out, names)) / len(names)
+    share = sum(map(is_in_test_set, names)) / len(names)
     assert 0.3 < share < 0.37
-    assert [n for n in names[:12] if held_out(n)] == ["op/v(n=0)", "op/v(n=2)", "op/v(n=4)"]
+    assert [n for n in names[:12] if is_in_test_set(n)] == ["op/v(n=0)", "op/v(n=2)", "op/v(n=4)"]
 
 
 def test_summaries_count_cases_whole() -> None:
@@ -183,14 +183,14 @@ def test_the_page_begins_with_the_result_and_where_it_comes_from(runs: tuple[Pat
     cpu, gpu = read_run(runs[0]), read_run(runs[1])
     found = compare_runs(cpu, gpu)
     text = write_agreement(found, tmp_path, "Agreement", provenance(cpu, gpu))[0].read_text()
-    said = verdict(found)
+    said = verdict_sentences(found)
     equal = sum(c.verdict == "equal" for c in found.comparisons)
     assert said.startswith(f"{equal} of 16 counts ({round(100 * equal / 16)} %) are predicted exactly and ")
     assert " The worst: " in said and ", measured " in said
     assert text.index(f"{cpu.folder.name} against {gpu.folder.name}") < text.index(said.split(" The worst")[0])
     assert text.index(said.split(" The worst")[0]) < text.index("<table") < text.index("<svg")
     assert '<figure class="small" id="scatter">' in text, "it shrinks with the screen"
-    assert verdict(Agreement(())) == "Nothing could be compared."
+    assert verdict_sentences(Agreement(())) == "Nothing could be compared."
 
 
 def test_the_command(cli: Cli, runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import UsageError
-from opbench.report.comparison import MAX_LENGTH, answer, interval_mark, lines, to_markdown, to_page
+from opbench.report.comparison import MAX_LENGTH, answer_sentence, comparison_lines, interval_mark, to_markdown, to_page
 from opbench.results.comparison import Change, NotComparable, compare_runs
 from opbench.results.files import read_run
 from opbench.results.header import RecordedTiming
@@ -74,7 +74,7 @@ def test_runs_without_times_are_compared_by_their_verdicts() -> None:
     elsewhere(new, compiler="clang++ 19")
     found = compare_runs(base, new)
     assert found.cases[0].change is Change.RIGHT and found.exit_code == 0
-    assert not any(d.matters for d in found.differences) and "Verdicts only" in lines(found)[-2][0]
+    assert not any(d.matters for d in found.differences) and "Verdicts only" in comparison_lines(found)[-2][0]
     new.header = replace(new.header, backend="cuda")
     with pytest.raises(NotComparable) as refused:
         compare_runs(base, new)
@@ -97,24 +97,25 @@ def test_the_committed_runs_of_one_build_show_no_regression() -> None:
 
 def test_lines_leave_out_what_needs_no_eye() -> None:
     found = compare_runs(*pair())
-    text = "\n".join(line for line, _ in lines(found))
+    text = "\n".join(line for line, _ in comparison_lines(found))
     assert text.splitlines()[1].startswith("BROKEN     relu/breaks") and "relu/same" not in text
     assert text.endswith(
         "1 BROKEN, 2 SLOWER, 1 UNDECIDED, 1 FASTER, 1 FIXED, 1 SAME, 1 RIGHT of 8 cases; 4 not compared"
     )
-    assert "relu/same" in "\n".join(line for line, _ in lines(found, show_all=True))
+    assert "relu/same" in "\n".join(line for line, _ in comparison_lines(found, show_all=True))
     assert "only in NEW" in text
 
 
 def test_the_answer_names_the_worst_case_and_counts_its_kind() -> None:
     found = compare_runs(*pair())
-    assert answer(found).startswith("1 case broke") and "`relu/breaks" in answer(found)
+    assert answer_sentence(found).startswith("1 case broke") and "`relu/breaks" in answer_sentence(found)
     slower = [case for case in found.cases if case.change is not Change.BROKEN]
     assert (
-        "`" + slower[0].case + "`" in answer(replace(found, cases=tuple(slower))) and slower[0].change is Change.SLOWER
+        "`" + slower[0].case + "`" in answer_sentence(replace(found, cases=tuple(slower)))
+        and slower[0].change is Change.SLOWER
     )
     calm = replace(found, cases=tuple(case for case in slower if case.change is Change.FASTER))
-    assert "`" not in answer(calm) and "1 became faster" in answer(calm)
+    assert "`" not in answer_sentence(calm) and "1 became faster" in answer_sentence(calm)
 
 
 def test_markdown_for_a_comment() -> None:

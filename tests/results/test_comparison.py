@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opbench.results import comparison
-from opbench.results.comparison import compare_runs, decide, judge
+from opbench.results.comparison import compare_runs, verdict_on_interval, verdict_on_time
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.timing import stats
@@ -41,8 +41,8 @@ def one(base: Result, new: Result, **options: Any) -> comparison.CaseComparison:
     ],
 )
 def test_the_whole_interval_decides(low: float, high: float, change: str) -> None:
-    assert judge(stats.Ratio((low + high) / 2, low, high, 0.96), 0.01) == change
-    assert judge(stats.Ratio((low + high) / 2, low, high, 0.9), 0.01) == "UNDECIDED", "too few samples"
+    assert verdict_on_interval(stats.Ratio((low + high) / 2, low, high, 0.96), 0.01) == change
+    assert verdict_on_interval(stats.Ratio((low + high) / 2, low, high, 0.9), 0.01) == "UNDECIDED", "too few samples"
 
 
 RATIOS = {
@@ -69,7 +69,7 @@ RATIOS = {
     ],
 )
 def test_cycles_may_veto_and_never_decide(time: str, cycles: str | None, change: str) -> None:
-    found, why = decide(RATIOS[time], RATIOS[cycles] if cycles else None, 0.01, 20)
+    found, why = verdict_on_time(RATIOS[time], RATIOS[cycles] if cycles else None, 0.01, 20)
     assert found == change
     assert ("the GPU's clock differs" in why) == (time != "across" and change == "UNDECIDED")
 

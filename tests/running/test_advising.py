@@ -14,8 +14,8 @@ from opbench.errors import UsageError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
 from opbench.networks.records.network_run import read_case_run
-from opbench.results.advice import Advised
-from opbench.results.files import content, read_run, run_file
+from opbench.results.advice import CaseAdvice
+from opbench.results.files import read_content, read_run, run_file
 from opbench.running import advising
 from opbench.running.advising import advise_page, advise_run
 from opbench.running.shapes import reduced_problem
@@ -111,7 +111,7 @@ def test_without_machine_code_the_lines_give_advice(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
-    lines = content(run_file(COUNTED)).splitlines(keepends=True)
+    lines = read_content(run_file(COUNTED)).splitlines(keepends=True)
     (tmp_path / "results.jsonl").write_bytes(b"".join(line for line in lines if json.loads(line)["type"] != "traffic"))
     with pytest.raises(UsageError) as caught:
         advise_run(tmp_path, [], Catalog())
@@ -128,7 +128,9 @@ def test_the_command_prints_data() -> None:
 
 
 def test_a_case_without_a_modelled_time_is_near_no_bound() -> None:
-    found = Advised("relu/mine(n=8)", "relu", "(n=8)", 0.0, 0.0, reason="its machine code is not known", modelled=True)
+    found = CaseAdvice(
+        "relu/mine(n=8)", "relu", "(n=8)", 0.0, 0.0, reason="its machine code is not known", modelled=True
+    )
     assert found.of_bound == 0.0
     assert not found.near
     assert found.reason in lines(found)[-1]

@@ -33,7 +33,7 @@ from opbench.results.experiment import (
     pair_cost,
     read_experiments,
 )
-from opbench.results.files import RunWriter, content, read_lines, read_run, run_file
+from opbench.results.files import RunWriter, read_content, read_lines, read_run, run_file
 from opbench.running import experiment as room
 from opbench.running.experiment import AssembledKnockOuts, KnockOutTimer, run_experiments
 from opbench.running.protocol import CaseStarted, OpenBackend, TimeCubins
@@ -308,7 +308,7 @@ def test_the_cpu_backend_has_no_clock() -> None:
 
 def test_a_run_keeps_its_results_next_to_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ROOT / "reports/h100/triton"
-    (tmp_path / "results.jsonl").write_bytes(content(run_file(source)))
+    (tmp_path / "results.jsonl").write_bytes(read_content(run_file(source)))
     before = read_run(tmp_path)
     writer = RunWriter(tmp_path)
     writer.write("experiment", run(monkeypatch, FakeWorker(), "global-loads", "global-stores").to_json())

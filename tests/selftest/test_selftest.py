@@ -16,7 +16,7 @@ from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.paths import shipped_folder
 from opbench.records import stored_file, unpacked
-from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
+from opbench.report.selftest import FILE, part_lines, read_selftest, write_selftest, write_selftest_results
 from opbench.results.result import Result
 from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pairs
 from opbench.selftest.cheats import expectation
@@ -261,7 +261,7 @@ def test_parts_are_kept_as_they_come_and_one_that_dies_costs_itself(tmp_path: Pa
     kept: list[dict[str, Any]] = []
 
     def keep(found: Selftest, part: Part) -> None:
-        keep_selftest(found, tmp_path)
+        write_selftest_results(found, tmp_path)
         kept.append(json.loads((tmp_path / FILE).read_text()))
 
     found = outcome()

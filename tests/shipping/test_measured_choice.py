@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opbench.results.files import read_run
-from opbench.shipping.choosing import choose_cases, target
+from opbench.shipping.choosing import choose_cases, find_target
 from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG, ROOT
 
@@ -14,7 +14,7 @@ UNMEASURED = "conv2d(n=2,c=8,h=9,w=9,k=8,r=3,s=3)"
 
 
 def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
-    found = choose_cases([MEASURED], CATALOG, None, target("h100"), "f32")
+    found = choose_cases([MEASURED], CATALOG, None, find_target("h100"), "f32")
     (case,) = found.cases
     quick = read_run(ROOT / "reports" / "h100" / "quick")
     own = [r for r in quick.results if r.case.endswith(MEASURED.removeprefix("conv2d")) and r.operator == "conv2d"]
@@ -25,7 +25,7 @@ def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
 
 
 def test_a_problem_that_no_run_measured_gets_what_is_ranked_first() -> None:
-    found = choose_cases([UNMEASURED], CATALOG, None, target("sm_90"), "f32")
+    found = choose_cases([UNMEASURED], CATALOG, None, find_target("sm_90"), "f32")
     (case,) = found.cases
     assert f"conv2d{case.problem}" == UNMEASURED and not case.variant.is_library and found.time_notes[case.name] == ""
     assert "no committed run measured it" in found.notes[0] and "opbench book" in found.notes[0]
@@ -33,12 +33,12 @@ def test_a_problem_that_no_run_measured_gets_what_is_ranked_first() -> None:
 
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_89"])
 def test_what_a_gpu_cannot_run_is_not_chosen(gpu: str) -> None:
-    (case,) = choose_cases(["matmul(m=256,n=256,k=256)"], CATALOG, None, target(gpu), "f32").cases
+    (case,) = choose_cases(["matmul(m=256,n=256,k=256)"], CATALOG, None, find_target(gpu), "f32").cases
     assert "9.0" not in case.variant.compute_capability
 
 
 def test_mistakes_in_a_problem_name_the_axes_and_an_operator_names_a_problem() -> None:
     with refuses_name("axis", "q", where="conv2d"):
-        choose_cases(["conv2d(n=2,q=9)"], CATALOG, None, target("sm_90"), "f32")
+        choose_cases(["conv2d(n=2,q=9)"], CATALOG, None, find_target("sm_90"), "f32")
     with refuses("no-winners-file", "conv2d"):
-        choose_cases(["conv2d"], CATALOG, None, target("sm_90"), "f32")
+        choose_cases(["conv2d"], CATALOG, None, find_target("sm_90"), "f32")

@@ -17,11 +17,11 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import Tensor
 from opbench.results.book import Book, BookEntry, BookTime
 from opbench.shipping import library as shipped_library
-from opbench.shipping.choosing import choose_cases, target
+from opbench.shipping.choosing import choose_cases, find_target
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
 from opbench.shipping.options import ShipOptions
-from opbench.shipping.proving import MAX_COMPARED_ELEMENTS, draw_numbers, step_of
+from opbench.shipping.proving import MAX_COMPARED_ELEMENTS, comparison_step, draw_numbers
 from opbench.shipping.shipping import ship_library
 from support.builders.shipped import built
 from support.checks.errors import Refusal, refuses
@@ -193,11 +193,14 @@ def test_a_launch_that_prepares_can_be_called_apart_and_configs_do_not_share_a_n
     other = WINOGRAD.replace("BM=64,BN=64,STAGES=4", "BM=128,BN=64,STAGES=3").replace("w=6", "w=8")
     cases = [catalog.case(WINOGRAD), catalog.case(other)]
     monkeypatch.setattr(shipped_library, "compile_text", lambda text, found, arch: CompiledText(arch))
-    made = shipped_library.make_library(cases, "kernels", target("h200"), {}, "a test")
+    made = shipped_library.make_library(cases, "kernels", find_target("h200"), {}, "a test")
     source, header = source_text(made), header_text(made)
-    assert [piece.space for piece in made.kernels] == ["conv2d_nhwc_winograd_3xtf32", "conv2d_nhwc_winograd_3xtf32_2"]
+    assert [piece.namespace for piece in made.kernels] == [
+        "conv2d_nhwc_winograd_3xtf32",
+        "conv2d_nhwc_winograd_3xtf32_2",
+    ]
     assert source.count("#define BM ") == source.count("#undef BM\n") == 2
-    assert "kernels_conv2d_prepare(" in header and "what is made of weight alone" in header
+    assert "kernels_conv2d_prepare(" in header and "_prepare computes what depends on weight" in header
     prepare = source.partition("if (steps & PREPARE) {")[2].partition("}")[0]
     assert "winograd_filters()" in prepare and prepare.count("TRY(launch(") == 1
 
@@ -214,7 +217,7 @@ def test_drawn_numbers_are_what_the_type_holds(dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(1024, 1000), (2048, 2048), (30, 41, 300, 7), (1 << 20, 3)])
 def test_a_sample_of_an_output_looks_at_every_index_of_every_axis(shape: tuple[int, ...]) -> None:
     size = int(np.prod(shape))
-    step = step_of(Tensor("out", shape))
+    step = comparison_step(Tensor("out", shape))
     seen = np.unravel_index(np.arange(0, size, step), shape)
     assert step > 1 and len(seen[0]) <= MAX_COMPARED_ELEMENTS
     for axis, length in enumerate(shape):
@@ -292,7 +295,7 @@ def test_a_book_gives_the_fastest_of_each_problem_that_the_precision_allows() ->
     tf32 = "matmul/mma_tf32(m=64,n=64,k=64)"
     f32 = "matmul/shared_tile[TILE=16](m=64,n=64,k=64)"
     book = book_of((tf32, "tf32", 1e-6), (f32, "f32", 2e-6), (WGMMA, "bf16", 3e-6), ("relu/vec4(n=5)", "f32", 1e-6))
-    gpu = target("sm_90", book)
+    gpu = find_target("sm_90", book)
     assert (gpu.name, gpu.sm_count) == ("NVIDIA H200", 132)
     by_precision = {
         precision: [case.variant.name for case in choose_cases(("matmul",), CATALOG, book, gpu, precision).cases]
@@ -302,8 +305,8 @@ def test_a_book_gives_the_fastest_of_each_problem_that_the_precision_allows() ->
     with refuses("no-such-problem", "softmax", value="f32", allowed="sm_90"):
         choose_cases(("softmax",), CATALOG, book, gpu, "f32")
     both = Book("cold", (*book.entries, *(replace(entry, gpu="NVIDIA H100") for entry in book.entries)))
-    with refuses("several-gpus", "--gpu", value=("NVIDIA H200", "NVIDIA H100"), allowed="sm_90"):
-        target("sm_90", both)
-    assert len(choose_cases(("matmul",), CATALOG, both, target("h100", both), "f32").cases) == 2
+    with refuses("several-gpus", "--gpu", value="sm_90", allowed=("NVIDIA H200", "NVIDIA H100")):
+        find_target("sm_90", both)
+    assert len(choose_cases(("matmul",), CATALOG, both, find_target("h100", both), "f32").cases) == 2
     with refuses("unknown-architecture", "--gpu", value="sm_75"):
-        target("sm_75")
+        find_target("sm_75")

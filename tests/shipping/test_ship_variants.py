@@ -15,12 +15,12 @@ from opbench.kernels.tensors import DTYPES
 from opbench.kernels.variant import Variant
 from opbench.shipping import launching, numbers_file
 from opbench.shipping import library as shipped_library
-from opbench.shipping.choosing import target
+from opbench.shipping.choosing import find_target
 from opbench.shipping.compiling import CompiledText
-from opbench.shipping.fixed_text import Needs, includes
+from opbench.shipping.fixed_text import SupportFunctions, includes
 from opbench.shipping.interface import header_text
 from opbench.shipping.kernel_text import kernel_texts
-from opbench.shipping.launching import launch_code, read_launch
+from opbench.shipping.launching import launch_code, launch_lines
 from opbench.shipping.source import source_text
 from support.common import CATALOG
 
@@ -41,9 +41,9 @@ def cases_of(operator: str) -> Iterator[Case]:
 def test_every_variant_of_an_operator_is_shipped_in_one_source(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped_library, "compile_text", lambda text, found, arch: CompiledText(arch))
     cases = list(cases_of(operator))
-    made = shipped_library.make_library(cases, "kernels", target("h200"), {}, "a test")
+    made = shipped_library.make_library(cases, "kernels", find_target("h200"), {}, "a test")
     source, header = source_text(made), header_text(made)
-    assert len({text.space for text in made.kernels}) == len(made.kernels)
+    assert len({text.namespace for text in made.kernels}) == len(made.kernels)
     kernels = str(made.text)
     assert kernels.count("\nnamespace ") >= len(made.kernels) and 'extern "C"' not in kernels
     # Nothing leaks from one kernel into the next: what is defined is undefined, headers included are there.
@@ -62,12 +62,12 @@ def test_every_variant_of_an_operator_is_shipped_in_one_source(operator: str, mo
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("relu/vec4[BLOCK=256](n=1027)", Needs.NOTHING),
-        ("matmul/wgmma_bf16[BN=64](m=64,n=72,k=40,dtype=bf16)", Needs.MAPS),
-        ("matmul/wgmma_f16[BN=256,GROUP=8](m=64,n=256,k=64)", Needs.MAPS),
+        ("relu/vec4[BLOCK=256](n=1027)", SupportFunctions.NOTHING),
+        ("matmul/wgmma_bf16[BN=64](m=64,n=72,k=40,dtype=bf16)", SupportFunctions.MAPS),
+        ("matmul/wgmma_f16[BN=256,GROUP=8](m=64,n=256,k=64)", SupportFunctions.MAPS),
     ],
 )
-def test_a_launch_says_which_parts_of_the_support_it_calls(name: str, needs: Needs) -> None:
+def test_a_launch_says_which_parts_of_the_support_it_calls(name: str, needs: SupportFunctions) -> None:
     case = CATALOG.case(name)
     (piece,) = kernel_texts([case]).values()
     code = launch_code(case, piece, 132, {})
@@ -80,12 +80,12 @@ def test_a_fill_with_another_number_than_zero_needs_the_driver() -> None:
     case = CATALOG.case("relu/vec4[BLOCK=256](n=1027)")
     (piece,) = kernel_texts([case]).values()
     tensors = {tensor.name: tensor for tensor in case.problem.output_tensors()}
-    assert [read_launch(one, case, piece, tensors, {}).needs for one in (launch, replace(launch, value=0))] == [
-        Needs.FILL,
-        Needs.NOTHING,
+    assert [launch_lines(one, case, piece, tensors, {}).needs for one in (launch, replace(launch, value=0))] == [
+        SupportFunctions.FILL,
+        SupportFunctions.NOTHING,
     ]
 
 
 def test_tensors_of_every_dtype_can_be_written_and_passed() -> None:
-    assert set(DTYPES) <= set(numbers_file.TYPES)
+    assert set(DTYPES) <= set(numbers_file.SAFETENSORS_TYPES)
     assert set(DTYPES) <= set(launching.C_TYPES)

@@ -17,7 +17,7 @@ from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault
 from opbench.report.tuning import lines, verdict
 from opbench.report.tuning_page import write_tuning
-from opbench.results.tuning import FILE, Trial, fastest, finals_run, ranked_finals, read_tuning
+from opbench.results.tuning import FILE, Trial, fastest_results, finals_run, ranked_finals, read_tuning
 from opbench.running.protocol import MeasureCases
 from opbench.tuning.search import Search
 from support.checks.errors import refuses, refuses_setting
@@ -48,7 +48,7 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
     assert {t.config["ITEMS"] for t in by_ending["failed"]} == {13}
     assert {t.config["ITEMS"] for t in by_ending["same"]} <= {2, 3} and len(by_ending["same"]) > 10
     assert all(t.reason for name in ("unfit", "refused", "overtime", "wrong", "failed") for t in by_ending[name])
-    assert run is not None and fastest(run)[0].config == {"BLOCK": 256, "ITEMS": 8}
+    assert run is not None and fastest_results(run)[0].config == {"BLOCK": 256, "ITEMS": 8}
     assert found.stopped is not None and found.stopped.reason == "every config tried"
     assert found.stopped.finals == "finals" and run.folder == tmp_path / "out" / "finals"
     assert {"BLOCK": 32, "ITEMS": 2} in [r.config for r in run.results], "the default is measured beside the best"
@@ -72,7 +72,7 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
 
 def test_a_search_starts_from_the_best_configs_of_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tune_fake(tmp_path, monkeypatch.setattr)
-    before = read_tuning(tmp_path / "out").ranked[:8]
+    before = read_tuning(tmp_path / "out").ranked_trials[:8]
     (tmp_path / "next").mkdir()
     after, _ = tune_fake(tmp_path / "next", monkeypatch.setattr, start_from=(tmp_path / "out",))
     first = [trial.config for trial in after.trials[:16]]
@@ -91,7 +91,7 @@ def test_a_search_by_joules_ranks_by_them_and_keeps_and_shows_them(
     every(monkeypatch)
     found, run = tune_fake(tmp_path, monkeypatch.setattr, energy=True, mode="hot")
     assert found.begun.unit == "J" and found.energies is not None
-    assert found.ranked[0].config == {"BLOCK": 256, "ITEMS": 6} and (found.ranked[0].score or 0) > 0.04
+    assert found.ranked_trials[0].config == {"BLOCK": 256, "ITEMS": 6} and (found.ranked_trials[0].score or 0) > 0.04
     finals = ranked_finals(found, run)
     assert finals[0].config == {"BLOCK": 256, "ITEMS": 6} and finals[0].low <= finals[0].median <= finals[0].high
     assert len(finals) == len(found.finals.configs if found.finals else ())
@@ -141,7 +141,7 @@ def test_a_killed_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert len(configs) == len(set(configs)) == found.begun.allowed
     assert found.trials[: len(killed.trials)] == killed.trials
     assert all(t.at_s >= killed.spent_s > 0 for t in found.trials[len(killed.trials) :])
-    assert run is not None and seconds(fastest(run)[0].config) == 1e-4
+    assert run is not None and seconds(fastest_results(run)[0].config) == 1e-4
     again, other = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=1e6)
     assert len(again.trials) == len(found.trials) and other == run, "nothing was left to try: the finals stand"
 

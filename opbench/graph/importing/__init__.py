@@ -45,7 +45,7 @@ def from_torch(
         if isinstance(program, torch.jit.ScriptModule):
             program = _from_torchscript(program, arguments)
         program = torch.export.export(program, arguments)
-    return aten.read(program, name or "torch")
+    return aten.read_program(program, name or "torch")
 
 
 def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
@@ -67,13 +67,13 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
                 subject=Path(model),
                 value=error.errno,
             ) from None
-        except Exception as error:  # protobuf's own, of a package that onnx brings
+        except Exception as error:  # protobuf's DecodeError; protobuf is imported by onnx
             raise UsageError(
                 f"{model}: is not an ONNX model: {error}; write the model with torch.onnx.export",
                 kind="not-onnx",
                 subject=Path(model),
             ) from None
-    return onnx_model.read(model, name or model.graph.name or "onnx")
+    return onnx_model.read_model(model, name or model.graph.name or "onnx")
 
 
 def _from_torchscript(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
@@ -83,7 +83,9 @@ def _from_torchscript(module: torch.jit.ScriptModule, arguments: tuple[object, .
     except ImportError:
         raise UsageError(
             "this PyTorch cannot convert a TorchScript module; pass the original nn.Module, or export it with "
-            "torch.export.export(model, inputs)"
+            "torch.export.export(model, inputs)",
+            kind="old-torch",
+            subject="torch.jit",
         ) from None
     # The program has symbolic sizes; the module is exported again with those of the arguments.
     return TS2EPConverter(module, arguments).convert().module()

@@ -39,16 +39,16 @@ Operand = Value | Constant
 
 @dataclass
 class Assembly:
-    """A graph builder that accepts constants as weights; `where` is the name of the current node for errors."""
+    """A graph builder that accepts constants as weights; `node_name` is the name of the current node for errors."""
 
     net: Builder
-    where: str = ""
+    node_name: str = ""
     _weights: dict[str, Value] = field(default_factory=dict)
 
-    def refuse(self, problem: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
-        """Return a UsageError for the current node."""
-        message = f"{self.net.name}: node {self.where}: {problem}"
-        return UsageError(message, kind=kind, subject=self.where, value=value, allowed=allowed)
+    def unsupported(self, problem: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
+        """Return the UsageError for a setting that opbench does not support; its message names the current node."""
+        message = f"{self.net.name}: node {self.node_name}: {problem}"
+        return UsageError(message, kind=kind, subject=self.node_name, value=value, allowed=allowed)
 
     def value(self, x: Operand) -> Value:
         """Return an operand as a value of the network; a constant becomes a weight at its first use."""
@@ -61,7 +61,7 @@ class Assembly:
     def constant(self, x: object, role: str) -> Constant:
         """Return an operand that must be a constant; raise UsageError for a computed one."""
         if not isinstance(x, Constant):
-            raise self.refuse(
+            raise self.unsupported(
                 f"the {role} is computed by a node; export the model with a constant {role}", "computed", role
             )
         return x
@@ -70,7 +70,7 @@ class Assembly:
         """Return the number that is given for all directions; raise UsageError if the numbers differ."""
         values = list(numbers) if isinstance(numbers, Sequence | np.ndarray) else [numbers]
         if len(set(values)) != 1:
-            raise self.refuse(
+            raise self.unsupported(
                 f"{setting}={values} is not supported; use one number for all sides",
                 "unsupported-option",
                 (setting, values),
@@ -81,7 +81,7 @@ class Assembly:
         """Raise UsageError if a setting differs from the only value that opbench's operator supports."""
         values = set(value) if isinstance(value, Sequence) and not isinstance(value, str) else {value}
         if values != {allowed}:
-            raise self.refuse(
+            raise self.unsupported(
                 f"{setting}={value} is not supported; export the model with {setting}={allowed}",
                 "unsupported-option",
                 (setting, value),
@@ -91,7 +91,7 @@ class Assembly:
     def require_number(self, setting: str, value: float, allowed: float) -> None:
         """Raise UsageError if a number differs from the one that opbench's operator uses, up to float32 rounding."""
         if not math.isclose(value, allowed, rel_tol=1e-6):
-            raise self.refuse(
+            raise self.unsupported(
                 f"{setting}={value:g} is not supported; export the model with {setting}={allowed:g}",
                 "unsupported-option",
                 (setting, value),
@@ -107,7 +107,7 @@ class Assembly:
         image = self.value(x)
         n, c, h, w = self.image(image)
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
-            raise self.refuse(
+            raise self.unsupported(
                 f"a filter of shape {weight.array.shape} does not fit an image of shape {image.shape}; the filter "
                 f"needs four axes and {c} input channels",
                 "other-shape",
@@ -127,7 +127,7 @@ class Assembly:
         rows = self.value(x)
         n, k = weight.array.shape
         if len(rows.shape) != 2 or rows.shape[1] != k:
-            raise self.refuse(
+            raise self.unsupported(
                 f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}; flatten '{rows.name}' "
                 f"to rows of {k} features",
                 "not-rows",
@@ -152,7 +152,7 @@ class Assembly:
         if epsilon != EPSILON:
             shifted_variance = variance.array.astype(np.float64) + epsilon - EPSILON
             if shifted_variance.min() <= 0:
-                raise self.refuse(
+                raise self.unsupported(
                     f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported, because their "
                     "sum must be above 0; increase epsilon",
                     "variance-too-small",
@@ -174,12 +174,12 @@ class Assembly:
         sizes["stride"] = self.equal_number(stride, "stride") if stride is not None else sizes["window"]
         return self.net.node(name, operator, {"n": n, "c": c, "h": h, "w": w, **sizes, **modes}, {"x": image})
 
-    def pool_to(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
+    def pool_to_size(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
         """Add an average pooling without gaps whose result has the given size."""
         image = self.value(x)
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
-            raise self.refuse(
+            raise self.unsupported(
                 f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; choose an output size that divides "
                 f"{h}x{w}, so that all windows have the same size",
                 "other-windows",
@@ -231,7 +231,7 @@ class Assembly:
         """Add a softmax over the last axis of rows, or over the channels of images with one pixel."""
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
-            raise self.refuse(
+            raise self.unsupported(
                 f"softmax over axis {axis} of {value.shape} is not supported; use the last axis",
                 "other-axis",
                 axis,
@@ -250,7 +250,7 @@ class Assembly:
         if sizes.count(-1) == 1:
             sizes[sizes.index(-1)] = math.prod(old_shape) // math.prod(size for size in sizes if size != -1)
         if math.prod(sizes) != math.prod(old_shape):
-            raise self.refuse(
+            raise self.unsupported(
                 f"{tuple(old_shape)} cannot be viewed as {tuple(shape)}; choose a shape with the same number of "
                 "elements",
                 "other-shape",
@@ -264,7 +264,7 @@ class Assembly:
     def image(self, value: Value) -> tuple[int, int, int, int]:
         """Return the shape (n, c, h, w) of a value; raise UsageError if it is no image."""
         if len(value.shape) != 4:
-            raise self.refuse(
+            raise self.unsupported(
                 f"'{value.name}' {value.shape} is not an image; the node needs a value with the four axes (n, c, h, w)",
                 "not-an-image",
                 value.shape,

@@ -22,7 +22,7 @@ OperandByNode = dict[str, object]
 """The operand of each node, or its number if it is a constant."""
 
 
-def read(program: torch.export.ExportedProgram, name: str) -> Graph:
+def read_program(program: torch.export.ExportedProgram, name: str) -> Graph:
     """Return the network of an exported program."""
     assembly = Assembly(Builder(name))
     signature = program.graph_signature
@@ -37,7 +37,7 @@ def read(program: torch.export.ExportedProgram, name: str) -> Graph:
     outputs: list[Value] = []
     needed = _nodes_needed(program.graph)
     for node in program.graph.nodes:
-        assembly.where = f"'{node.name}' ({node.target})"
+        assembly.node_name = f"'{node.name}' ({node.target})"
         if node.op == "placeholder":
             operand_by_node[node.name] = _read_placeholder(assembly, program, node)
         elif node.op == "output":
@@ -74,7 +74,7 @@ def _read_placeholder(assembly: Assembly, program: torch.export.ExportedProgram,
     if example is None or not hasattr(example, "shape"):
         return example
     if not all(isinstance(size, int) for size in example.shape):
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"the shape {tuple(example.shape)} is not fixed; export the module without dynamic_shapes",
             "shape-not-fixed",
             tuple(example.shape),
@@ -87,7 +87,7 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
     if getattr(node.target, "__name__", "") == "getitem":
         items, index = operand_by_node[node.args[0].name], node.args[1]
         if index != 0:
-            raise assembly.refuse(
+            raise assembly.unsupported(
                 f"result {index} of an operator with several results is not supported; use only the first result",
                 "other-results",
                 index,
@@ -96,7 +96,7 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
     schema: torch._C.FunctionSchema = getattr(node.target, "_schema", None)
     operator = schema.name.removeprefix("aten::").removesuffix("_") if schema else str(node.target)
     if operator not in OPERATORS:
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"unknown operator '{operator}'; replace the operator in the model by supported ones: "
             f"{', '.join(sorted(OPERATORS))}",
             "unknown-operator",
@@ -109,7 +109,7 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
     result = OPERATORS[operator](assembly, node.name, arguments)
     shape = getattr(node.meta.get("val"), "shape", None)
     if isinstance(result, Value) and shape is not None and tuple(shape) != result.shape:
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"opbench computes the shape {result.shape}, but PyTorch has {tuple(shape)}; replace this layer in the "
             "model, or report the layer as a bug of opbench",
             "other-shape",
@@ -135,16 +135,16 @@ def _result_list(results: object) -> list[object]:
     )
 
 
-# One function an operator -----------------------------------------------------------------------------------------
+# One function for each operator ------------------------------------------------------------------------------------
 
 
-def _conv2d(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _conv2d(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a convolution; padding may be "same" or "valid"."""
-    assembly.require_setting("dilation", a["dilation"], 1)
-    assembly.require_setting("groups", a["groups"], 1)
-    assembly.require_setting("transposed", a.get("transposed", False), False)
-    weight = assembly.constant(a["weight"], "weight")
-    padding = a["padding"]
+    assembly.require_setting("dilation", arguments["dilation"], 1)
+    assembly.require_setting("groups", arguments["groups"], 1)
+    assembly.require_setting("transposed", arguments.get("transposed", False), False)
+    weight = assembly.constant(arguments["weight"], "weight")
+    padding = arguments["padding"]
     if padding == "valid":
         padding = 0
     elif padding == "same":
@@ -152,200 +152,219 @@ def _conv2d(assembly: Assembly, name: str, a: Arguments) -> Operand:
             "padding='same' with an even filter: size % 2", [size % 2 for size in weight.array.shape[2:]], 1
         )
         padding = [size // 2 for size in weight.array.shape[2:]]
-    bias = None if a["bias"] is None else assembly.constant(a["bias"], "bias")
-    return assembly.conv2d(name, a["input"], weight, bias, a["stride"], padding)
+    bias = None if arguments["bias"] is None else assembly.constant(arguments["bias"], "bias")
+    return assembly.conv2d(name, arguments["input"], weight, bias, arguments["stride"], padding)
 
 
-def _linear(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _linear(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a linear layer."""
-    bias = None if a["bias"] is None else assembly.constant(a["bias"], "bias")
-    return assembly.linear(name, a["input"], assembly.constant(a["weight"], "weight"), bias)
+    bias = None if arguments["bias"] is None else assembly.constant(arguments["bias"], "bias")
+    return assembly.linear(name, arguments["input"], assembly.constant(arguments["weight"], "weight"), bias)
 
 
-def _addmm(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _addmm(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a matrix product with a bias, from torch.addmm."""
-    assembly.require_setting("alpha", a["alpha"], 1)
-    assembly.require_setting("beta", a["beta"], 1)
-    weight = assembly.constant(a["mat2"], "second matrix").transposed()
-    return assembly.linear(name, a["mat1"], weight, assembly.constant(a["self"], "bias"))
+    assembly.require_setting("alpha", arguments["alpha"], 1)
+    assembly.require_setting("beta", arguments["beta"], 1)
+    weight = assembly.constant(arguments["mat2"], "second matrix").transposed()
+    return assembly.linear(name, arguments["mat1"], weight, assembly.constant(arguments["self"], "bias"))
 
 
-def _mm(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _mm(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a matrix product with a constant matrix."""
-    other = a["mat2"] if "mat2" in a else a["other"]
-    return assembly.linear(name, a["self"], assembly.constant(other, "second matrix").transposed(), None)
+    other = arguments["mat2"] if "mat2" in arguments else arguments["other"]
+    return assembly.linear(name, arguments["self"], assembly.constant(other, "second matrix").transposed(), None)
 
 
-def _transpose(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _transpose(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Return a constant matrix with its axes swapped."""
-    x = assembly.constant(a["self"], "input")
-    axes = [int(axis) % 2 for axis in a.get("dims", [a.get("dim0", 0), a.get("dim1", 1)])]
+    x = assembly.constant(arguments["self"], "input")
+    axes = [int(axis) % 2 for axis in arguments.get("dims", [arguments.get("dim0", 0), arguments.get("dim1", 1)])]
     if x.array.ndim != 2 or axes not in ([1, 0], [0, 1]):
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"axes {axes} of shape {x.array.shape} are not supported; swap exactly two axes", "other-axis", axes
         )
-    return x.transposed() if axes == [1, 0] or "dim0" in a else x
+    return x.transposed() if axes == [1, 0] or "dim0" in arguments else x
 
 
-def _batch_norm(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _batch_norm(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a batch norm in evaluation mode."""
-    assembly.require_setting("training", a.get("training", False), False)
-    if a["running_mean"] is None or a["running_var"] is None:
-        raise assembly.refuse(
+    assembly.require_setting("training", arguments.get("training", False), False)
+    if arguments["running_mean"] is None or arguments["running_var"] is None:
+        raise assembly.unsupported(
             "batch norm without running statistics is not supported; create the layer with track_running_stats=True",
             "no-statistics",
         )
-    mean, variance = (assembly.constant(a[key], key) for key in ("running_mean", "running_var"))
-    scale = a["weight"] or Constant(f"{name}.ones", np.ones_like(mean.array))
-    shift = a["bias"] or Constant(f"{name}.zeros", np.zeros_like(mean.array))
-    return assembly.batchnorm2d(name, a["input"], (scale, shift, mean, variance), a["eps"])
+    mean, variance = (assembly.constant(arguments[key], key) for key in ("running_mean", "running_var"))
+    scale = arguments["weight"] or Constant(f"{name}.ones", np.ones_like(mean.array))
+    shift = arguments["bias"] or Constant(f"{name}.zeros", np.zeros_like(mean.array))
+    return assembly.batchnorm2d(name, arguments["input"], (scale, shift, mean, variance), arguments["eps"])
 
 
-def _max_pool2d(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _max_pool2d(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a max pooling."""
-    assembly.require_setting("dilation", a["dilation"], 1)
-    assembly.require_setting("ceil_mode", a["ceil_mode"], False)
-    return assembly.pool(name, "maxpool2d", a["self"], a["kernel_size"], a["stride"] or None, a["padding"])
-
-
-def _avg_pool2d(assembly: Assembly, name: str, a: Arguments) -> Operand:
-    """Add an average pooling."""
-    assembly.require_setting("ceil_mode", a["ceil_mode"], False)
-    assembly.require_setting("divisor_override", a["divisor_override"], None)
-    divisor = "window" if a["count_include_pad"] else "inside"
+    assembly.require_setting("dilation", arguments["dilation"], 1)
+    assembly.require_setting("ceil_mode", arguments["ceil_mode"], False)
     return assembly.pool(
-        name, "avgpool2d", a["self"], a["kernel_size"], a["stride"] or None, a["padding"], divisor=divisor
+        name,
+        "maxpool2d",
+        arguments["self"],
+        arguments["kernel_size"],
+        arguments["stride"] or None,
+        arguments["padding"],
     )
 
 
-def _adaptive_avg_pool2d(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _avg_pool2d(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
+    """Add an average pooling."""
+    assembly.require_setting("ceil_mode", arguments["ceil_mode"], False)
+    assembly.require_setting("divisor_override", arguments["divisor_override"], None)
+    divisor = "window" if arguments["count_include_pad"] else "inside"
+    return assembly.pool(
+        name,
+        "avgpool2d",
+        arguments["self"],
+        arguments["kernel_size"],
+        arguments["stride"] or None,
+        arguments["padding"],
+        divisor=divisor,
+    )
+
+
+def _adaptive_avg_pool2d(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add an average pooling to a fixed size."""
-    return assembly.pool_to(name, a["self"], tuple(a["output_size"]))
+    return assembly.pool_to_size(name, arguments["self"], tuple(arguments["output_size"]))
 
 
-def _mean(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _mean(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a mean over all pixels of an image."""
-    image = assembly.value(a["self"])
-    axes = sorted(axis % len(image.shape) for axis in a["dim"] or [])
+    image = assembly.value(arguments["self"])
+    axes = sorted(axis % len(image.shape) for axis in arguments["dim"] or [])
     if axes != [2, 3] or len(image.shape) != 4:
-        raise assembly.refuse(
-            f"a mean over axes {a['dim']} is not supported; use the mean over both axes of an image's pixels",
+        raise assembly.unsupported(
+            f"a mean over axes {arguments['dim']} is not supported; use the mean over both axes of an image's pixels",
             "other-axis",
-            a["dim"],
+            arguments["dim"],
         )
-    pooled = assembly.pool_to(name if a["keepdim"] else f"{name}.pooled", image, (1, 1))
-    return pooled if a["keepdim"] else assembly.reshape(name, pooled, image.shape[:2])
+    pooled = assembly.pool_to_size(name if arguments["keepdim"] else f"{name}.pooled", image, (1, 1))
+    return pooled if arguments["keepdim"] else assembly.reshape(name, pooled, image.shape[:2])
 
 
 def _upsample(mode: str) -> Callable[[Assembly, str, Arguments], Operand]:
     """Return the function that adds an upsampling in a mode."""
 
-    def add_operator(assembly: Assembly, name: str, a: Arguments) -> Operand:
-        assembly.require_setting("align_corners", a.get("align_corners", False), False)
-        image = assembly.value(a["input"] if "input" in a else a["self"])
+    def add_operator(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
+        assembly.require_setting("align_corners", arguments.get("align_corners", False), False)
+        image = assembly.value(arguments["input"] if "input" in arguments else arguments["self"])
         _, _, h, w = assembly.image(image)
-        if (size := a.get("output_size")) is None:
-            factors = a["scale_factors"]
+        if (size := arguments.get("output_size")) is None:
+            factors = arguments["scale_factors"]
             size = (h * factors[0], w * factors[1])
         return assembly.upsample(name, image, size[0], size[1], mode)
 
     return add_operator
 
 
-def _cat(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _cat(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a concatenation of channels."""
-    return assembly.concat(name, a["tensors"], a["dim"])
+    return assembly.concat(name, arguments["tensors"], arguments["dim"])
 
 
-def _reshape(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _reshape(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a view with another shape."""
-    return assembly.reshape(name, a["self"], a.get("size", a.get("shape")))  # type: ignore[arg-type]
+    return assembly.reshape(name, arguments["self"], arguments.get("size", arguments.get("shape")))  # type: ignore[arg-type]
 
 
-def _flatten(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _flatten(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a view in which some axes are merged."""
-    shape = assembly.value(a["self"]).shape
-    first, last = a["start_dim"] % len(shape), a["end_dim"] % len(shape)
-    return assembly.reshape(name, a["self"], (*shape[:first], -1, *shape[last + 1 :]))
+    shape = assembly.value(arguments["self"]).shape
+    first, last = arguments["start_dim"] % len(shape), arguments["end_dim"] % len(shape)
+    return assembly.reshape(name, arguments["self"], (*shape[:first], -1, *shape[last + 1 :]))
 
 
-def _squeeze(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _squeeze(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a view without axes of size 1."""
-    shape = assembly.value(a["self"]).shape
-    axes = a.get("dim", range(len(shape)))
+    shape = assembly.value(arguments["self"]).shape
+    axes = arguments.get("dim", range(len(shape)))
     removed_axes = [axis % len(shape) for axis in ([axes] if isinstance(axes, int) else axes)]
-    return assembly.reshape(name, a["self"], [s for i, s in enumerate(shape) if s != 1 or i not in removed_axes])
+    return assembly.reshape(
+        name, arguments["self"], [s for i, s in enumerate(shape) if s != 1 or i not in removed_axes]
+    )
 
 
-def _unsqueeze(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _unsqueeze(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a view with another axis of size 1."""
-    x = a["self"]
+    x = arguments["self"]
     shape = list(x.array.shape if isinstance(x, Constant) else x.shape)
-    shape.insert(a["dim"] % (len(shape) + 1), 1)
+    shape.insert(arguments["dim"] % (len(shape) + 1), 1)
     return assembly.reshape(name, x, shape)
 
 
-def _softmax(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _softmax(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a softmax."""
-    return assembly.softmax(name, a["self"], a["dim"])
+    return assembly.softmax(name, arguments["self"], arguments["dim"])
 
 
-def _dropout(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _dropout(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a dropout in evaluation mode."""
-    assembly.require_setting("train", a["train"], False)
-    return assembly.net.dropout(assembly.value(a["input"]), round(100 * a["p"]), name=name)
+    assembly.require_setting("train", arguments["train"], False)
+    return assembly.net.dropout(assembly.value(arguments["input"]), round(100 * arguments["p"]), name=name)
 
 
-def _relu(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _relu(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a ReLU."""
-    return assembly.net.relu(assembly.value(a["self"]), name=name)
+    return assembly.net.relu(assembly.value(arguments["self"]), name=name)
 
 
 def _activation(op: str, **parameters: float) -> Callable[[Assembly, str, Arguments], Operand]:
     """Return the function that adds an activation; its other arguments must have the given values."""
 
-    def add_operator(assembly: Assembly, name: str, a: Arguments) -> Operand:
+    def add_operator(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
         for parameter, allowed in parameters.items():
-            assembly.require_number(parameter, float(a[parameter]), allowed)
-        return assembly.activation(name, op, a["self"])
+            assembly.require_number(parameter, float(arguments[parameter]), allowed)
+        return assembly.activation(name, op, arguments["self"])
 
     return add_operator
 
 
-def _gelu(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _gelu(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a GELU, exact or by tanh."""
-    return assembly.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", a["self"])
+    return assembly.activation(
+        name, "gelu_tanh" if arguments.get("approximate") == "tanh" else "gelu", arguments["self"]
+    )
 
 
-def _elu(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _elu(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add elu, or selu, which PyTorch decomposes to an elu with two constants."""
-    is_selu = float(a["scale"]) != 1.0
+    is_selu = float(arguments["scale"]) != 1.0
     alpha, scale = (SELU_ALPHA, SELU_SCALE) if is_selu else (1.0, 1.0)
-    return _activation("selu" if is_selu else "elu", alpha=alpha, scale=scale, input_scale=1.0)(assembly, name, a)
+    return _activation("selu" if is_selu else "elu", alpha=alpha, scale=scale, input_scale=1.0)(
+        assembly, name, arguments
+    )
 
 
-def _identity(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _identity(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Return the operand unchanged."""
-    return a["self"]  # type: ignore[no-any-return]
+    return arguments["self"]  # type: ignore[no-any-return]
 
 
-def _rsub(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _rsub(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a subtraction with exchanged operands."""
-    return _elementwise("sub")(assembly, name, {**a, "self": a["other"], "other": a["self"]})
+    return _elementwise("sub")(assembly, name, {**arguments, "self": arguments["other"], "other": arguments["self"]})
 
 
-def _neg(assembly: Assembly, name: str, a: Arguments) -> Operand:
+def _neg(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a multiplication by -1."""
-    return _elementwise("mul")(assembly, name, {**a, "other": -1})
+    return _elementwise("mul")(assembly, name, {**arguments, "other": -1})
 
 
 def _elementwise(op: str) -> Callable[[Assembly, str, Arguments], Operand]:
     """Return the function that adds an elementwise operator; numbers become constants."""
 
-    def add_operator(assembly: Assembly, name: str, a: Arguments) -> Operand:
-        assembly.require_setting("alpha", a.get("alpha", 1), 1)
-        assembly.require_setting("rounding_mode", a.get("rounding_mode"), None)
-        pair = [a["self"], a["other"]]
+    def add_operator(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
+        assembly.require_setting("alpha", arguments.get("alpha", 1), 1)
+        assembly.require_setting("rounding_mode", arguments.get("rounding_mode"), None)
+        pair = [arguments["self"], arguments["other"]]
         for i, x in enumerate(pair):
             if isinstance(x, int | float):
                 pair[i] = Constant(f"{name}.scalar", np.array([x], np.float64))

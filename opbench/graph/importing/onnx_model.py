@@ -19,7 +19,7 @@ Inputs = Sequence[Any]
 Attributes = dict[str, Any]
 
 
-def read(model: onnx.ModelProto, name: str) -> Graph:
+def read_model(model: onnx.ModelProto, name: str) -> Graph:
     """Return the network of a model."""
     from onnx import TensorProto, helper, numpy_helper
 
@@ -48,10 +48,10 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
             )
         operand_by_name[graph_input.name] = assembly.net.input(graph_input.name, *sizes)
     for node in graph.node:
-        assembly.where = f"'{node.name or node.output[0]}' ({node.op_type})"
+        assembly.node_name = f"'{node.name or node.output[0]}' ({node.op_type})"
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
             operator_type = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-            raise assembly.refuse(
+            raise assembly.unsupported(
                 f"unknown operator '{operator_type}'; replace the operator in the model by supported ones: "
                 f"{', '.join(sorted(OPERATORS))}",
                 "unknown-operator",
@@ -67,7 +67,7 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         operand_by_name[node.output[0]] = OPERATORS[node.op_type](assembly, node.output[0], inputs, attributes)
     outputs = []
     for result in graph.output:
-        assembly.where = f"'{result.name}' (output)"
+        assembly.node_name = f"'{result.name}' (output)"
         value = assembly.value(_operand_named(assembly, operand_by_name, result.name))
         outputs.append(value if value.name == result.name else assembly.net.view(value, value.shape, name=result.name))
     return assembly.net.graph(*outputs)
@@ -76,7 +76,7 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
 def _operand_named(assembly: Assembly, operand_by_name: dict[str, Operand], name: str) -> Operand:
     """Return the operand with a name; raise UsageError if no earlier node gives it."""
     if name not in operand_by_name:
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"no earlier node produces '{name}' as its first output; use only the first output of each node",
             "no-producer",
             name,
@@ -99,16 +99,16 @@ def _constant_integers(assembly: Assembly, x: object, role: str) -> list[int]:
     return [int(element) for element in np.atleast_1d(assembly.constant(x, role).array)]
 
 
-# One function an operator -----------------------------------------------------------------------------------------
+# One function for each operator ------------------------------------------------------------------------------------
 
 
-def _padding(assembly: Assembly, a: Attributes, window: Sequence[int]) -> object:
+def _padding(assembly: Assembly, attributes: Attributes, window: Sequence[int]) -> object:
     """Return the padding, which must be equal on all sides; SAME requires odd windows and stride 1."""
-    auto_pad = a.get("auto_pad", "NOTSET")
+    auto_pad = attributes.get("auto_pad", "NOTSET")
     if auto_pad in ("NOTSET", "VALID"):
-        return a.get("pads", [0])
-    if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
-        raise assembly.refuse(
+        return attributes.get("pads", [0])
+    if set(attributes.get("strides", [1])) != {1} or not all(size % 2 for size in window):
+        raise assembly.unsupported(
             f"auto_pad={auto_pad} with strides or an even window is not supported; give the padding as numbers in "
             "the attribute pads",
             "other-auto-pad",
@@ -117,109 +117,128 @@ def _padding(assembly: Assembly, a: Attributes, window: Sequence[int]) -> object
     return [size // 2 for size in window]
 
 
-def _conv(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _conv(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a convolution."""
-    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
-    assembly.require_setting("group", a.get("group", 1), 1)
-    bias = None if _optional_input(x, 2) is None else assembly.constant(x[2], "bias")
-    weight = assembly.constant(x[1], "weight")
+    assembly.require_setting("dilations", attributes.get("dilations", [1]), 1)
+    assembly.require_setting("group", attributes.get("group", 1), 1)
+    bias = None if _optional_input(inputs, 2) is None else assembly.constant(inputs[2], "bias")
+    weight = assembly.constant(inputs[1], "weight")
     return assembly.conv2d(
-        name, x[0], weight, bias, a.get("strides", [1]), _padding(assembly, a, weight.array.shape[2:])
+        name,
+        inputs[0],
+        weight,
+        bias,
+        attributes.get("strides", [1]),
+        _padding(assembly, attributes, weight.array.shape[2:]),
     )
 
 
-def _gemm(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _gemm(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a linear layer from a general matrix product."""
-    assembly.require_setting("alpha", a.get("alpha", 1.0), 1.0)
-    assembly.require_setting("beta", a.get("beta", 1.0), 1.0)
-    assembly.require_setting("transA", a.get("transA", 0), 0)
-    weight = assembly.constant(x[1], "second matrix")
-    bias = None if _optional_input(x, 2) is None else assembly.constant(x[2], "bias")
-    return assembly.linear(name, x[0], weight if a.get("transB", 0) else weight.transposed(), bias)
+    assembly.require_setting("alpha", attributes.get("alpha", 1.0), 1.0)
+    assembly.require_setting("beta", attributes.get("beta", 1.0), 1.0)
+    assembly.require_setting("transA", attributes.get("transA", 0), 0)
+    weight = assembly.constant(inputs[1], "second matrix")
+    bias = None if _optional_input(inputs, 2) is None else assembly.constant(inputs[2], "bias")
+    return assembly.linear(name, inputs[0], weight if attributes.get("transB", 0) else weight.transposed(), bias)
 
 
-def _matmul(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _matmul(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a matrix product with a constant matrix."""
-    return assembly.linear(name, x[0], assembly.constant(x[1], "second matrix").transposed(), None)
+    return assembly.linear(name, inputs[0], assembly.constant(inputs[1], "second matrix").transposed(), None)
 
 
-def _relu(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _relu(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a ReLU."""
-    return assembly.net.relu(assembly.value(x[0]), name=name)
+    return assembly.net.relu(assembly.value(inputs[0]), name=name)
 
 
-def _max_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _max_pool(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a max pooling."""
-    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
-    assembly.require_setting("ceil_mode", a.get("ceil_mode", 0), 0)
-    window = a["kernel_shape"]
-    return assembly.pool(name, "maxpool2d", x[0], window, a.get("strides", [1]), _padding(assembly, a, window))
+    assembly.require_setting("dilations", attributes.get("dilations", [1]), 1)
+    assembly.require_setting("ceil_mode", attributes.get("ceil_mode", 0), 0)
+    window = attributes["kernel_shape"]
+    return assembly.pool(
+        name, "maxpool2d", inputs[0], window, attributes.get("strides", [1]), _padding(assembly, attributes, window)
+    )
 
 
-def _average_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _average_pool(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add an average pooling."""
-    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
-    assembly.require_setting("ceil_mode", a.get("ceil_mode", 0), 0)
-    divisor = "window" if a.get("count_include_pad", 0) else "inside"
-    window, strides = a["kernel_shape"], a.get("strides", [1])
-    return assembly.pool(name, "avgpool2d", x[0], window, strides, _padding(assembly, a, window), divisor=divisor)
+    assembly.require_setting("dilations", attributes.get("dilations", [1]), 1)
+    assembly.require_setting("ceil_mode", attributes.get("ceil_mode", 0), 0)
+    divisor = "window" if attributes.get("count_include_pad", 0) else "inside"
+    window, strides = attributes["kernel_shape"], attributes.get("strides", [1])
+    return assembly.pool(
+        name, "avgpool2d", inputs[0], window, strides, _padding(assembly, attributes, window), divisor=divisor
+    )
 
 
-def _global_average_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _global_average_pool(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add the mean over all pixels of an image."""
-    return assembly.pool_to(name, x[0], (1, 1))
+    return assembly.pool_to_size(name, inputs[0], (1, 1))
 
 
-def _reduce_mean(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _reduce_mean(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a mean over all pixels of an image."""
-    image = assembly.value(x[0])
-    axes = sorted(axis % len(image.shape) for axis in _axes(assembly, x, a))
+    image = assembly.value(inputs[0])
+    axes = sorted(axis % len(image.shape) for axis in _axes(assembly, inputs, attributes))
     if axes != [2, 3] or len(image.shape) != 4:
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"a mean over axes {axes} of a value with {len(image.shape)} axes is not supported; use the mean over axes "
             "2 and 3 of a value with the axes n, c, h, w",
             "other-axis",
             axes,
         )
-    if a.get("keepdims", 1):
-        return assembly.pool_to(name, image, (1, 1))
-    return assembly.reshape(name, assembly.pool_to(f"{name}.pooled", image, (1, 1)), image.shape[:2])
+    if attributes.get("keepdims", 1):
+        return assembly.pool_to_size(name, image, (1, 1))
+    return assembly.reshape(name, assembly.pool_to_size(f"{name}.pooled", image, (1, 1)), image.shape[:2])
 
 
-def _batch_normalization(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _batch_normalization(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a batch norm in inference mode."""
-    assembly.require_setting("training_mode", a.get("training_mode", 0), 0)
+    assembly.require_setting("training_mode", attributes.get("training_mode", 0), 0)
     parameters = [
-        assembly.constant(operand, role) for operand, role in zip(x[1:5], ("scale", "B", "mean", "var"), strict=True)
+        assembly.constant(operand, role)
+        for operand, role in zip(inputs[1:5], ("scale", "B", "mean", "var"), strict=True)
     ]
     # The attribute is a float32: the float32 nearest to 1e-5 means 1e-5.
-    epsilon = float(str(np.float32(a.get("epsilon", 1e-5))))
-    return assembly.batchnorm2d(name, x[0], parameters, epsilon)
+    epsilon = float(str(np.float32(attributes.get("epsilon", 1e-5))))
+    return assembly.batchnorm2d(name, inputs[0], parameters, epsilon)
 
 
-def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _resize(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a nearest or bilinear resize, in the modes in which an integer factor gives PyTorch's result."""
-    image = assembly.value(x[0])
+    image = assembly.value(inputs[0])
     n, c, *_ = assembly.image(image)
-    scales, sizes = (_optional_input(x, 2), _optional_input(x, 3)) if len(x) > 2 else (_optional_input(x, 1), None)
+    scales, sizes = (
+        (_optional_input(inputs, 2), _optional_input(inputs, 3))
+        if len(inputs) > 2
+        else (_optional_input(inputs, 1), None)
+    )
     if sizes is not None:
         size = [float(number) for number in _constant_integers(assembly, sizes, "sizes")]
     else:
         factors = (
-            assembly.constant(scales, "scales").array if scales is not None else np.array(a.get("scales", [1] * 4))
+            assembly.constant(scales, "scales").array
+            if scales is not None
+            else np.array(attributes.get("scales", [1] * 4))
         )
         size = [float(old_size * factor) for old_size, factor in zip(image.shape, factors, strict=True)]
     if (size[0], size[1]) != (n, c):
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"resizing to {size} is not supported; change only height and width", "other-resize", tuple(size)
         )
-    mode, coordinate_mode = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
-    rounding = a.get("nearest_mode", "round_prefer_floor")
-    if len(x) <= 2:  # Upsample, and Resize of opset 10, which had no choice
+    mode, coordinate_mode = (
+        attributes.get("mode", "nearest"),
+        attributes.get("coordinate_transformation_mode", "half_pixel"),
+    )
+    rounding = attributes.get("nearest_mode", "round_prefer_floor")
+    if len(inputs) <= 2:  # Upsample, and Resize of opset 10, have no attribute for the mode
         coordinate_mode, rounding = "asymmetric", "floor"
     if mode == "nearest":
         if (coordinate_mode, rounding) not in NEAREST:
-            raise assembly.refuse(
+            raise assembly.unsupported(
                 f"nearest resizing with {coordinate_mode} and {rounding} is not supported; export the model with "
                 "asymmetric and floor",
                 "other-nearest",
@@ -228,7 +247,7 @@ def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         return assembly.upsample(name, image, size[2], size[3], "nearest")
     assembly.require_setting("mode", mode, "linear")
     if coordinate_mode not in ("half_pixel", "pytorch_half_pixel"):
-        raise assembly.refuse(
+        raise assembly.unsupported(
             f"linear resizing with {coordinate_mode} is not supported; export the model with half_pixel "
             "(align_corners=False)",
             "other-linear",
@@ -247,152 +266,170 @@ NEAREST = (
 """Modes in which an integer factor gives pixel y // scale."""
 
 
-def _concat(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _concat(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a concatenation of channels; constants are concatenated here."""
-    if all(isinstance(part, Constant) for part in x):
-        return Constant(name, np.concatenate([part.array for part in x], a["axis"]))
-    return assembly.concat(name, x, a["axis"])
+    if all(isinstance(part, Constant) for part in inputs):
+        return Constant(name, np.concatenate([part.array for part in inputs], attributes["axis"]))
+    return assembly.concat(name, inputs, attributes["axis"])
 
 
-def _dropout(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _dropout(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a dropout in inference mode."""
-    if _optional_input(x, 2) is not None:
-        assembly.require_setting("training_mode", bool(assembly.constant(x[2], "training_mode").array), False)
-    ratio = float(assembly.constant(x[1], "ratio").array) if _optional_input(x, 1) is not None else a.get("ratio", 0.5)
-    return assembly.net.dropout(assembly.value(x[0]), round(100 * ratio), name=name)
+    if _optional_input(inputs, 2) is not None:
+        assembly.require_setting("training_mode", bool(assembly.constant(inputs[2], "training_mode").array), False)
+    ratio = (
+        float(assembly.constant(inputs[1], "ratio").array)
+        if _optional_input(inputs, 1) is not None
+        else attributes.get("ratio", 0.5)
+    )
+    return assembly.net.dropout(assembly.value(inputs[0]), round(100 * ratio), name=name)
 
 
-def _flatten(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _flatten(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a view with two axes."""
-    shape = assembly.value(x[0]).shape
-    axis = a.get("axis", 1)
+    shape = assembly.value(inputs[0]).shape
+    axis = attributes.get("axis", 1)
     rows = int(np.prod(shape[: axis if axis >= 0 else axis + len(shape)], dtype=np.int64))
-    return assembly.reshape(name, x[0], (rows, -1))
+    return assembly.reshape(name, inputs[0], (rows, -1))
 
 
-def _reshape(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _reshape(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a view with another shape."""
-    sizes = _constant_integers(assembly, x[1], "shape")
-    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
-    if not a.get("allowzero", 0):
+    sizes = _constant_integers(assembly, inputs[1], "shape")
+    old_shape = inputs[0].array.shape if isinstance(inputs[0], Constant) else inputs[0].shape
+    if not attributes.get("allowzero", 0):
         sizes = [old_shape[i] if size == 0 else size for i, size in enumerate(sizes)]
-    return assembly.reshape(name, x[0], sizes)
+    return assembly.reshape(name, inputs[0], sizes)
 
 
-def _axes(assembly: Assembly, x: Inputs, a: Attributes) -> list[int]:
+def _axes(assembly: Assembly, inputs: Inputs, attributes: Attributes) -> list[int]:
     """Return the axes that a node has as an input or an attribute."""
-    return _constant_integers(assembly, x[1], "axes") if _optional_input(x, 1) is not None else list(a.get("axes", []))
+    return (
+        _constant_integers(assembly, inputs[1], "axes")
+        if _optional_input(inputs, 1) is not None
+        else list(attributes.get("axes", []))
+    )
 
 
-def _squeeze(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _squeeze(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a view without axes of size 1."""
-    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
-    axes = [axis % len(old_shape) for axis in _axes(assembly, x, a)] or [
+    old_shape = inputs[0].array.shape if isinstance(inputs[0], Constant) else inputs[0].shape
+    axes = [axis % len(old_shape) for axis in _axes(assembly, inputs, attributes)] or [
         i for i, size in enumerate(old_shape) if size == 1
     ]
-    return assembly.reshape(name, x[0], [size for i, size in enumerate(old_shape) if i not in axes])
+    return assembly.reshape(name, inputs[0], [size for i, size in enumerate(old_shape) if i not in axes])
 
 
-def _unsqueeze(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _unsqueeze(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a view with further axes of size 1."""
-    old_shape = list(x[0].array.shape if isinstance(x[0], Constant) else x[0].shape)
-    axes = _axes(assembly, x, a)
+    old_shape = list(inputs[0].array.shape if isinstance(inputs[0], Constant) else inputs[0].shape)
+    axes = _axes(assembly, inputs, attributes)
     for axis in sorted(axis % (len(old_shape) + len(axes)) for axis in axes):
         old_shape.insert(axis, 1)
-    return assembly.reshape(name, x[0], old_shape)
+    return assembly.reshape(name, inputs[0], old_shape)
 
 
-def _softmax(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _softmax(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a softmax."""
-    return assembly.softmax(name, x[0], a.get("axis", -1))
+    return assembly.softmax(name, inputs[0], attributes.get("axis", -1))
 
 
 def _activation(op: str, **parameters: tuple[float, float]) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
     """Return the function that adds an activation; each attribute has its default and its supported value."""
 
-    def add_operator(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    def add_operator(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
         for parameter, (default, allowed) in parameters.items():
-            assembly.require_number(parameter, a.get(parameter, default), allowed)
-        return assembly.activation(name, op, x[0])
+            assembly.require_number(parameter, attributes.get(parameter, default), allowed)
+        return assembly.activation(name, op, inputs[0])
 
     return add_operator
 
 
-def _gelu(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _gelu(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a GELU, exact or by tanh."""
-    return assembly.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", x[0])
+    return assembly.activation(name, "gelu_tanh" if attributes.get("approximate") == "tanh" else "gelu", inputs[0])
 
 
-def _transpose(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _transpose(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return a constant with its axes permuted."""
-    constant = assembly.constant(x[0], "input")
-    if constant.array.ndim == 2 and list(a.get("perm", [1, 0])) == [1, 0]:
+    constant = assembly.constant(inputs[0], "input")
+    if constant.array.ndim == 2 and list(attributes.get("perm", [1, 0])) == [1, 0]:
         return constant.transposed()
-    return Constant(name, constant.array.transpose(a.get("perm")))
+    return Constant(name, constant.array.transpose(attributes.get("perm")))
 
 
-def _identity(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _identity(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return the operand unchanged."""
-    return x[0]  # type: ignore[no-any-return]
+    return inputs[0]  # type: ignore[no-any-return]
 
 
 def _elementwise(op: str) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
     """Return the function that adds an elementwise operator."""
 
-    def add_operator(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-        if a:
-            raise assembly.refuse(
-                f"{', '.join(a)} of opsets before 7 is not supported; convert the model with "
+    def add_operator(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
+        if attributes:
+            raise assembly.unsupported(
+                f"{', '.join(attributes)} of opsets before 7 is not supported; convert the model with "
                 "onnx.version_converter.convert_version(model, 13)",
                 "old-opset",
-                tuple(a),
+                tuple(attributes),
             )
-        return assembly.elementwise(name, op, x[0], x[1])
+        return assembly.elementwise(name, op, inputs[0], inputs[1])
 
     return add_operator
 
 
-# What stands around shapes: computed here -------------------------------------------------------------------------
+# Shape computations, evaluated during the import --------------------------------------------------------------------
 
 
-def _constant(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _constant(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return the constant of a node."""
     from onnx import numpy_helper
 
-    if "value" in a:
-        return Constant(name, numpy_helper.to_array(a["value"]))
-    return Constant(name, np.array(next(value for key, value in a.items() if key.startswith("value_"))))
+    if "value" in attributes:
+        return Constant(name, numpy_helper.to_array(attributes["value"]))
+    return Constant(name, np.array(next(value for key, value in attributes.items() if key.startswith("value_"))))
 
 
-def _shape(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _shape(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return the shape of an operand as a constant."""
-    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
-    return Constant(name, np.array(old_shape[a.get("start", 0) : a.get("end")], np.int64))
+    old_shape = inputs[0].array.shape if isinstance(inputs[0], Constant) else inputs[0].shape
+    return Constant(name, np.array(old_shape[attributes.get("start", 0) : attributes.get("end")], np.int64))
 
 
-def _gather(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _gather(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return selected elements of a constant."""
-    array, index = assembly.constant(x[0], "input").array, assembly.constant(x[1], "indices").array
-    return Constant(name, np.take(array, index, a.get("axis", 0)))
+    array, index = assembly.constant(inputs[0], "input").array, assembly.constant(inputs[1], "indices").array
+    return Constant(name, np.take(array, index, attributes.get("axis", 0)))
 
 
-def _slice(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _slice(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return a slice of a constant."""
-    array = assembly.constant(x[0], "input").array
-    starts, ends = _constant_integers(assembly, x[1], "starts"), _constant_integers(assembly, x[2], "ends")
-    axes = _constant_integers(assembly, x[3], "axes") if _optional_input(x, 3) is not None else range(len(starts))
-    steps = _constant_integers(assembly, x[4], "steps") if _optional_input(x, 4) is not None else [1] * len(starts)
+    array = assembly.constant(inputs[0], "input").array
+    starts, ends = _constant_integers(assembly, inputs[1], "starts"), _constant_integers(assembly, inputs[2], "ends")
+    axes = (
+        _constant_integers(assembly, inputs[3], "axes")
+        if _optional_input(inputs, 3) is not None
+        else range(len(starts))
+    )
+    steps = (
+        _constant_integers(assembly, inputs[4], "steps")
+        if _optional_input(inputs, 4) is not None
+        else [1] * len(starts)
+    )
     index = [slice(None)] * array.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         index[axis] = slice(start, end, step)
     return Constant(name, array[tuple(index)])
 
 
-def _cast(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _cast(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Return a constant in another dtype."""
     from onnx import helper
 
-    return Constant(name, assembly.constant(x[0], "input").array.astype(helper.tensor_dtype_to_np_dtype(a["to"])))
+    return Constant(
+        name, assembly.constant(inputs[0], "input").array.astype(helper.tensor_dtype_to_np_dtype(attributes["to"]))
+    )
 
 
 OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {

@@ -55,7 +55,7 @@ JUMPS = opcodes("BRA BRX BRXU JMP JMX CALL RET BSYNC EXIT WARPSYNC")
 
 MAX_VISITED = 20_000
 """The most instructions that a search visits; a longer search ends with the causes found so far."""
-ENDS = opcodes("EXIT RET BRA JMP BRX BRXU JMX KILL")
+PATH_ENDS = opcodes("EXIT RET BRA JMP BRX BRXU JMX KILL")
 
 _TARGET = re.compile(r"(?:^|[\s,(])(0x[0-9a-f]+)\)?\s*$")
 
@@ -89,7 +89,7 @@ RULES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Code:
-    """The instructions of a kernel with their operands and control flow."""
+    """A kernel's instructions, the operands of each, and the instructions that may run before each."""
 
     instructions: Sequence[SampledInstruction]
     operands: Sequence[Operands]
@@ -97,7 +97,7 @@ class _Code:
     """Indices of the instructions that can execute directly before each."""
 
 
-def charge(instructions: Sequence[SampledInstruction]) -> list[Charge]:
+def charge_samples(instructions: Sequence[SampledInstruction]) -> list[Charge]:
     """Charge all samples of a kernel; the sum of all charges equals the sum of all samples."""
     code = _code_of(instructions)
     charges = []
@@ -205,10 +205,10 @@ def _code_of(instructions: Sequence[SampledInstruction]) -> _Code:
     index_of = {instruction.address: index for index, instruction in enumerate(instructions)}
     before: list[list[int]] = [[] for _ in instructions]
     for index, operand in enumerate(operands):
-        target = _target(operand, first, index_of)
+        target = _jump_target_index(operand, first, index_of)
         if target is not None:
             before[target].append(index)
-        falls_through = operand.base not in ENDS or operand.predicate not in ("", "@PT") or _has_condition(operand)
+        falls_through = operand.base not in PATH_ENDS or operand.predicate not in ("", "@PT") or _has_condition(operand)
         if falls_through and index + 1 < len(operands):
             before[index + 1].append(index)
     return _Code(instructions, operands, [tuple(dict.fromkeys(predecessors)) for predecessors in before])
@@ -219,7 +219,7 @@ def _has_condition(operands: Operands) -> bool:
     return operands.base == "BRA" and (re.match(r"^!?U?P\d", operands.text) is not None or ".DIV" in operands.opcode)
 
 
-def _target(operands: Operands, first: int, index_of: Mapping[int, int]) -> int | None:
+def _jump_target_index(operands: Operands, first: int, index_of: Mapping[int, int]) -> int | None:
     """Return the index of a jump's target; None if there is none or it lies elsewhere."""
     if operands.base not in ("BRA", "JMP", "CALL"):
         return None

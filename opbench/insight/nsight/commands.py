@@ -22,7 +22,7 @@ FOLDER = "profile"
 
 
 @dataclass(frozen=True)
-class Target:
+class ProfileTarget:
     """One case to profile, and the program that runs it once inside its NVTX range."""
 
     case: str
@@ -46,33 +46,33 @@ def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(paths.python("-m", "opbench", "profile-target", "--case", case, *extra))
 
 
-def report_path(target: Target, folder: Path, tool: Tool) -> Path:
+def report_path(target: ProfileTarget, folder: Path, tool: Tool) -> Path:
     """Return the path of the report that the tool writes, within the run's folder."""
     return folder / FOLDER / f"{target.safe}.{'ncu-rep' if tool == 'ncu' else 'nsys-rep'}"
 
 
-def ncu_filter(target: Target) -> str:
+def ncu_filter(target: ProfileTarget) -> str:
     """Return the filter for kernels within the case's push/pop range."""
     return f"{NVTX_DOMAIN}@{target.safe}/"
 
 
-def nsys_capture(target: Target) -> str:
+def nsys_capture(target: ProfileTarget) -> str:
     """Return the name of the case's range, at which recording starts."""
     return f"{target.safe}@{NVTX_DOMAIN}"
 
 
-SAMPLING = ("SourceCounters", "WarpStateStats", "SpeedOfLight")
+SAMPLING_SECTIONS = ("SourceCounters", "WarpStateStats", "SpeedOfLight")
 """Sections of Nsight Compute that sample warps and count instructions, with the rules that read them."""
 
 
-def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "", source: bool = False) -> list[str]:
+def ncu_profile(ncu: str, target: ProfileTarget, folder: Path, metric_set: str = "", source: bool = False) -> list[str]:
     """Return the command that collects the counters: caches flushed before each pass, clocks not locked.
 
     Options whose default changed between releases are stated, so that the command is the same in all of them. A metric
     set, and with `source` the samples of warps, are collected in addition to opbench's own metrics, which the report
     needs.
     """
-    sections = [word for section in SAMPLING for word in ("--section", section)] if source else []
+    sections = [word for section in SAMPLING_SECTIONS for word in ("--section", section)] if source else []
     return [
         ncu, "--nvtx", "--nvtx-include", ncu_filter(target), "--target-processes", "all", "--replay-mode", "kernel",
         "--cache-control", "all", "--clock-control", "none", *(["--set", metric_set] if metric_set else []),
@@ -92,7 +92,7 @@ def ncu_source(ncu: str, report: Path, view: str) -> list[str]:
     return [ncu, "--import", str(report), "--csv", "--page", "source", "--print-source", view]
 
 
-def nsys_profile(nsys: str, target: Target, folder: Path) -> list[str]:
+def nsys_profile(nsys: str, target: ProfileTarget, folder: Path) -> list[str]:
     """Return the command that records a timeline of the case's range, without sampling.
 
     The environment variable allows the capture to match strings that are not registered with NVTX.

@@ -105,7 +105,7 @@ def chip_of(compute_capability: str) -> str:
 
 
 def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
-    """Return metric names by question, as spelled for this chip."""
+    """Return the names of the hardware counters that answer each question, such as "time", on this chip."""
     packed = tuple(PACKED_FP32) if chip == "GB100" else ()
     names = (name for level in TRAFFIC.values() for name in level)
     traffic = tuple(name for name in names if not name.startswith("dram") or chip not in INTEGRATED)
@@ -142,7 +142,7 @@ class KernelCounters:
     """The GPU's name, such as "NVIDIA H100 80GB HBM3"; "" if the report lacks it."""
 
     def get(self, metric: str) -> float | None:
-        """Return a metric's value; None if missing."""
+        """Return the value of a metric; None if the profiler did not report it."""
         return self.values.get(metric)
 
 
@@ -212,11 +212,11 @@ def weighted_mean(kernels: Sequence[KernelCounters], metric: str, weight: str) -
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None if a value is missing."""
+    """Return the sum of values; None if one of them is None."""
     known = [value for value in values if value is not None]
     return float(sum(known)) if len(known) == len(values) else None
 
 
 def _ratio_known(numerator: float | None, denominator: float | None) -> float | None:
-    """Return a ratio; None for a zero or missing denominator."""
+    """Return numerator / denominator; None if either is None or the denominator is 0."""
     return numerator / denominator if numerator is not None and denominator else None

@@ -6,10 +6,10 @@ import functools
 import re
 from dataclasses import dataclass
 
-_TEXT = re.compile(r"^\s*(?:\{\s*)?(?:@(!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*(.*?)\s*;?\s*\}?\s*$")
+_INSTRUCTION = re.compile(r"^\s*(?:\{\s*)?(?:@(!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*(.*?)\s*;?\s*\}?\s*$")
 _REGISTER = re.compile(r"(?<![\w.])(UR|R|UP|P|B)(\d+)\b((?:\.\w+)*)")
-_FLAG = re.compile(r"^!?U?P(?:\d|T|R)$")
-_PLAIN = re.compile(r"^[-|~!]*(UR|R)(\d+|Z)((?:\.\w+)*)\|?$")
+_PREDICATE = re.compile(r"^!?U?P(?:\d|T|R)$")
+_PLAIN_REGISTER = re.compile(r"^[-|~!]*(UR|R)(\d+|Z)((?:\.\w+)*)\|?$")
 
 MEMORY_WIDTH = re.compile(r"\.(64|128|256)(?=\.|$)")
 
@@ -26,11 +26,11 @@ WITHOUT_RESULT = opcodes(
     "SUST SURED BMOV"
 )
 """Instructions that write no register."""
-TWO_FLAGS = opcodes("ISETP FSETP DSETP HSETP2 PSETP PLOP3 UISETP UPLOP3 UPSETP ISETP64")
+WITH_TWO_PREDICATES = opcodes("ISETP FSETP DSETP HSETP2 PSETP PLOP3 UISETP UPLOP3 UPSETP ISETP64")
 """Instructions whose first two operands are the predicates that they write."""
-CARRY = opcodes("IADD3 UIADD3 IADD LEA ULEA IMAD UIMAD VOTE VOTEU USETMAXREG")
+WITH_CARRY_OUT = opcodes("IADD3 UIADD3 IADD LEA ULEA IMAD UIMAD VOTE VOTEU USETMAXREG")
 """Instructions that may write predicates after the register, such as the carry of an addition."""
-PAIRS = opcodes("DADD DMUL DFMA DMNMX CS2R IADD64 UIADD64")
+WITH_REGISTER_PAIRS = opcodes("DADD DMUL DFMA DMNMX CS2R IADD64 UIADD64")
 """Instructions with results of 64 bits whose opcode does not show the width."""
 
 
@@ -55,7 +55,7 @@ class Operands:
 @functools.lru_cache(maxsize=1 << 16)
 def read_operands(text: str) -> Operands:
     """Return the operands of an instruction; RZ, PT and other constants are no registers."""
-    match = _TEXT.match(text)
+    match = _INSTRUCTION.match(text)
     if match is None:
         return Operands("", text.strip(), "", frozenset(), frozenset())
     predicate, opcode, operand_text = match[1] or "", match[2], match[3]
@@ -95,23 +95,23 @@ def _split(text: str) -> list[str]:
 def _result_count(base: str, opcode: str, operands: list[str]) -> int:
     """Return how many of the first operands are results."""
     if base == "BAR":
-        return 1 if ".RED" in opcode and operands and _FLAG.match(operands[0]) else 0
+        return 1 if ".RED" in opcode and operands and _PREDICATE.match(operands[0]) else 0
     if base in WITHOUT_RESULT or not operands:
         return 0
-    if base in TWO_FLAGS:
+    if base in WITH_TWO_PREDICATES:
         return min(2, len(operands))
     count = 0
-    while count < len(operands) and _FLAG.match(operands[count]) and not operands[count].startswith("!"):
+    while count < len(operands) and _PREDICATE.match(operands[count]) and not operands[count].startswith("!"):
         count += 1
         if base in ("VOTE", "VOTEU", "USETMAXREG", "FCHK", "R2P"):
-            break  # the next predicate is a source
+            break  # the predicates after the results are sources
     if base == "R2P":
         return 1
     only_flags = base in ("FCHK", "USETMAXREG") or (count and base in ("VOTE", "VOTEU", "SYNCS"))
-    if count < len(operands) and _PLAIN.match(operands[count]) and not only_flags:
+    if count < len(operands) and _PLAIN_REGISTER.match(operands[count]) and not only_flags:
         count += 1
-    if base in CARRY and count and _PLAIN.match(operands[count - 1]):
-        while count < len(operands) and _FLAG.match(operands[count]) and not operands[count].startswith("!"):
+    if base in WITH_CARRY_OUT and count and _PLAIN_REGISTER.match(operands[count - 1]):
+        while count < len(operands) and _PREDICATE.match(operands[count]) and not operands[count].startswith("!"):
             if base in ("VOTE", "VOTEU") and count == 2:
                 break
             count += 1
@@ -137,7 +137,7 @@ def _memory_width(base: str, opcode: str) -> int:
         return 1 if ".32" in opcode else 2
     if base in ("SHF", "USHF"):
         return 1  # SHF.L.U64.HI writes one half
-    if base in PAIRS or ".WIDE" in opcode or re.search(r"\.[FSU]64(?=\.|$)", opcode):
+    if base in WITH_REGISTER_PAIRS or ".WIDE" in opcode or re.search(r"\.[FSU]64(?=\.|$)", opcode):
         return 2
     width = MEMORY_WIDTH.search(opcode)
     return int(width[1]) // 32 if width else 1
@@ -151,7 +151,7 @@ def _source_width(base: str, opcode: str, position: int) -> int:
         return _result_width("LDSM", opcode)
     if base in ("HMMA", "HGMMA", "IMMA", "QMMA", "IGMMA", "QGMMA"):
         return {1: 4, 2: 2, 3: 4}.get(position, 1)
-    if base in PAIRS:
+    if base in WITH_REGISTER_PAIRS:
         return 2
     if ".WIDE" in opcode and position >= 3:
         return 2

@@ -198,7 +198,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
-    """Return the instruction in a row of a table."""
+    """Return the SASS instruction, with its samples, in a row of the source page."""
     samples: dict[str, int] = {}
     for name, cell in zip(table.header, row, strict=True):
         if name.startswith("stall_") and not name.endswith(NOT_ISSUED) and (value := _count(cell)):
@@ -224,7 +224,7 @@ def _cell(table: _Table, row: Sequence[str], *names: str) -> int:
 
 
 def _count(cell: str) -> int:
-    """Return the whole number in a cell; 0 if there is none."""
+    """Return the integer in a cell of the source page; 0 if the cell has no number."""
     return int(cell_number(cell) or 0)
 
 

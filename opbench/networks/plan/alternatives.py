@@ -9,7 +9,7 @@ from opbench.backend.base import ArenaBackend, GraphBackend
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, with_layouts
 from opbench.graph.passes import PASSES
-from opbench.insight.defaults import ChosenFor
+from opbench.insight.defaults import RankingGpu
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes
@@ -21,8 +21,8 @@ from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A plan with the graph, results and options from which it was made."""
+class PlanningResult:
+    """A plan together with everything from which it was made: graphs, results, options and device."""
 
     original: Graph
     """The network before any pass."""
@@ -34,7 +34,7 @@ class Planned:
     results: Results
     options: NetOptions
     catalog: Catalog
-    device: ChosenFor | None
+    device: RankingGpu | None
     sm_count: int
 
 
@@ -68,40 +68,45 @@ class NetworkVersion:
 class Alternative:
     """One choice of the plan, and the version of the network without it.
 
-    `form` plans the version, and raises UsageError if that fails.
+    `make_version` plans the version, and raises UsageError if that fails.
     """
 
     choice: str
     instead: str
-    form: Callable[[], NetworkVersion]
+    make_version: Callable[[], NetworkVersion]
     additive: bool = True
     """As in `AlternativeRecord`."""
     changes_launches: bool = False
     """Whether only the launches differ, so that the host's time is of interest, too."""
 
 
-def full_form(planned: Planned, network: Network) -> NetworkVersion:
-    """Return the version of the network that was planned."""
+def planned_version(planned: PlanningResult, network: Network) -> NetworkVersion:
+    """Return the network exactly as it was planned, as a version to compare with."""
     options = planned.options
     return NetworkVersion(network.graph, network.cases, 0, network.prepare, options.graph, options.parallel)
 
 
-def alternatives(planned: Planned, network: Network, context: Context) -> Iterator[Alternative]:
+def alternatives(planned: PlanningResult, network: Network, context: Context) -> Iterator[Alternative]:
     """Yield one alternative for each choice of the plan that can be undone, except for precision."""
-    full, nodes = full_form(planned, network), network.graph.nodes
+    full, nodes = planned_version(planned, network), network.graph.nodes
     for rewrite in planned.rewrites:
         if rewrite.name in PASSES and rewrite.on and rewrite.notes:
             instead = PLAIN_PASSES.get(rewrite.name, "the nodes stay separate")
             yield Alternative(rewrite.name, instead, lambda name=rewrite.name: _without_pass(planned, full, name))  # type: ignore[misc]
     if split := split_nodes(planned):
-        yield Alternative("split_up", f"{', '.join(split)} stay fused", lambda: _refused(planned, full))
+        yield Alternative("split_up", f"{', '.join(split)} stay fused", lambda: _with_fusions_kept(planned, full))
     if any(node.problem.scope.get("layout") == "nhwc" for node in nodes if has_image_layouts(node.problem)):
         yield Alternative("layouts", "every image in nchw", lambda: _in_nchw(planned, full))
-    yield Alternative("measured variants", "the variants ranked first by a model", lambda: _unmeasured(planned, full))
     yield Alternative(
-        "optimised variants", "the plainest variant of each ladder", lambda: _plainest(planned, full), additive=False
+        "measured variants", "the variants ranked first by a model", lambda: _with_default_variants(planned, full)
     )
-    if any(network.preparation(node).launches for node in nodes):
+    yield Alternative(
+        "optimised variants",
+        "the plainest variant of each ladder",
+        lambda: _with_plainest_variants(planned, full),
+        additive=False,
+    )
+    if any(network.node_setup(node).launches for node in nodes):
         yield Alternative(PREPARE_WEIGHTS, "setup launches in each run", lambda: replace(full, prepare=False))
     if full.recorded and isinstance(network.backend, GraphBackend):
         yield Alternative(
@@ -134,14 +139,14 @@ PLAIN_PASSES = {
 # Graphs -----------------------------------------------------------------------------------------------------------
 
 
-def split_nodes(planned: Planned) -> list[str]:
-    """Return the fused nodes that the plan split because their parts are faster."""
+def split_nodes(planned: PlanningResult) -> list[str]:
+    """Return the names of the fused nodes that the plan split in two because two nodes are faster."""
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     names = {node.name for node in planned.graph.nodes}
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
 
 
-def _without_pass(planned: Planned, full: NetworkVersion, name: str) -> NetworkVersion:
+def _without_pass(planned: PlanningResult, full: NetworkVersion, name: str) -> NetworkVersion:
     options = planned.options
     graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
     in_layouts = _in_planned_layouts(graph, full.graph)
@@ -150,12 +155,12 @@ def _without_pass(planned: Planned, full: NetworkVersion, name: str) -> NetworkV
     return _with_cases(planned, full, split_fused(in_layouts, split_names))
 
 
-def _refused(planned: Planned, full: NetworkVersion) -> NetworkVersion:
+def _with_fusions_kept(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     return _with_cases(planned, full, _in_planned_layouts(graph, full.graph))
 
 
-def _in_nchw(planned: Planned, full: NetworkVersion) -> NetworkVersion:
+def _in_nchw(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     names = {node.name for node in full.graph.nodes}
     split_names = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
@@ -177,7 +182,7 @@ def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
 # Cases ------------------------------------------------------------------------------------------------------------
 
 
-def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> NetworkVersion:
+def _with_cases(planned: PlanningResult, full: NetworkVersion, graph: Graph) -> NetworkVersion:
     """Return a version for a graph with the planned case of each problem; unplanned problems get cases as in a plan."""
     by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
     options = planned.options
@@ -204,20 +209,20 @@ def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> Network
     return replace(full, graph=graph, cases=cases, unmeasured=unmeasured)
 
 
-def _unmeasured(planned: Planned, full: NetworkVersion) -> NetworkVersion:
+def _with_default_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
     options, catalog = planned.options, planned.catalog
     cases = {}
     for node in full.graph.nodes:
         constant = constants(full.graph, node) if full.prepare else ()
         cases[node.name] = default_cases(catalog, node, options.precision, planned.device, constant)[0]
-    return replace(full, cases=cases, unmeasured=_changed(full, cases))
+    return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
 
 
-def _plainest(planned: Planned, full: NetworkVersion) -> NetworkVersion:
+def _with_plainest_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
     precision, catalog, device = planned.options.precision, planned.catalog, planned.device
     cases = {node.name: plainest_case(catalog, node, precision, device) for node in full.graph.nodes}
-    return replace(full, cases=cases, unmeasured=_changed(full, cases))
+    return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
 
 
-def _changed(full: NetworkVersion, cases: Mapping[str, Case]) -> int:
+def _count_changed_cases(full: NetworkVersion, cases: Mapping[str, Case]) -> int:
     return sum(cases[name].name != case.name for name, case in full.cases.items())

@@ -14,7 +14,13 @@ from opbench.backend.base import DeviceClock
 from opbench.errors import LaunchError
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.alternatives import Alternative, NetworkVersion, Planned, alternatives, full_form
+from opbench.networks.plan.alternatives import (
+    Alternative,
+    NetworkVersion,
+    PlanningResult,
+    alternatives,
+    planned_version,
+)
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
@@ -25,7 +31,7 @@ from opbench.running.runner import OnProgress, Progress
 from opbench.timing.host import host_times
 from opbench.timing.sampling import TimingOptions, measure
 
-TIMES = TimingOptions(budget_s=1.0, min_samples=20, max_samples=200, target=0.003)
+TIMING_OPTIONS = TimingOptions(budget_s=1.0, min_samples=20, max_samples=200, target=0.003)
 """Options of the timing, in which samples of the plan and of an alternative take turns."""
 MAX_RUN_S = 1.0
 """An alternative whose run takes longer is not timed: it would take minutes."""
@@ -34,9 +40,9 @@ PLAN, OTHER = "plan", "alternative"
 
 @dataclass(frozen=True)
 class Attribution:
-    """A planned network on its device, with the reference for checks and the clock."""
+    """Measures what each choice of a plan saves: the planned network on its device, its reference and its clock."""
 
-    planned: Planned
+    planned: PlanningResult
     network: Network
     context: Context
     inputs: Arrays
@@ -55,14 +61,14 @@ class Attribution:
             on_progress(Progress("measure", f"without {alternative.choice}", nodes, nodes))
             if record := self._measure_one(alternative):
                 records.append(record)
-        full = full_form(self.planned, self.network)
+        full = planned_version(self.planned, self.network)
         return AttributionRecord(self._counts(full, self.network, self.context), tuple(records))
 
     def _measure_one(self, alternative: Alternative) -> AlternativeRecord | None:
         """Return the record of an alternative; None if it equals the plan."""
         record = AlternativeRecord(alternative.choice, alternative.instead, alternative.additive)
         try:
-            version = alternative.form()
+            version = alternative.make_version()
             record = replace(record, changed=self._changed_nodes(version), unmeasured=version.unmeasured)
             if self._is_plan(version):
                 return None
@@ -73,12 +79,12 @@ class Attribution:
                 context = version.context(network)
                 stack.callback(context.close)
                 record = replace(record, counts=self._counts(version, network, context))
-                return self._checked_and_timed(alternative, record, network, context)
-        except Exception as error:  # of whatever kind, it concerns this alternative only
+                return self._check_and_time(alternative, record, network, context)
+        except Exception as error:  # any error ends only this alternative
             return replace(record, error=on_one_line(error))
 
     def _is_plan(self, version: NetworkVersion) -> bool:
-        full = full_form(self.planned, self.network)
+        full = planned_version(self.planned, self.network)
         names = [[node.name for node in graph.nodes] for graph in (version.graph, full.graph)]
         same_launches = replace(version, graph=full.graph, cases=full.cases, unmeasured=0) == full
         return same_launches and names[0] == names[1] and not self._changed_nodes(version)
@@ -103,10 +109,10 @@ class Attribution:
             compulsory_bytes=sum(node.problem.bytes() for node in version.graph.nodes),
             flops=sum(node.problem.flops() for node in version.graph.nodes),
             memory_bytes=context.memory.peak_bytes,
-            bound_s=self._bound(network),
+            bound_s=self._lower_bound_s(network),
         )
 
-    def _bound(self, network: Network) -> float | None:
+    def _lower_bound_s(self, network: Network) -> float | None:
         total = 0.0
         for node in network.graph.nodes:
             problem = node.problem
@@ -117,7 +123,7 @@ class Attribution:
             total += bound[0]
         return total
 
-    def _checked_and_timed(
+    def _check_and_time(
         self, alternative: Alternative, record: AlternativeRecord, network: Network, context: Context
     ) -> AlternativeRecord:
         """Compare an alternative's outputs with the reference; if they agree, time it in turn with the plan."""
@@ -131,14 +137,14 @@ class Attribution:
             )
         if self.clock is None or self.own_launches is None:
             return record
-        if (run_s := _one_run(context)) > MAX_RUN_S:
+        if (run_s := _time_one_run(context)) > MAX_RUN_S:
             limit = units.time(MAX_RUN_S)
             return replace(record, error=f"not timed: one run takes {units.time(run_s)}, at most {limit} are timed")
         allowed = AGREEMENT_FACTOR * allowed_norm(network.graph, network.cases)
         with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as other_launches:
             launches = {PLAN: self.context.launch, OTHER: context.launch}
             times = measure(
-                self.clock, launches, TIMES, launch_sources={PLAN: self.own_launches, OTHER: other_launches}
+                self.clock, launches, TIMING_OPTIONS, launch_sources={PLAN: self.own_launches, OTHER: other_launches}
             )
             if other_launches.fault:
                 return replace(record, error=f"wrong: {other_launches.fault}")
@@ -148,10 +154,10 @@ class Attribution:
         )
 
 
-def _one_run(context: Context) -> float:
-    """Return the seconds of one run on the host's clock, after a first run."""
+def _time_one_run(context: Context) -> float:
+    """Run the network once and return the seconds on the host's clock."""
     start_s = time.perf_counter()
     context.launch()
     if findings := context.network.backend.synchronize():
-        raise LaunchError(str(findings[0]))
+        raise LaunchError(str(findings[0]), kind="launch-failed", subject=context.network.graph.name)
     return time.perf_counter() - start_s

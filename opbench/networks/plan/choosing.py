@@ -12,11 +12,11 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import allowed_layouts, has_image_layouts, problem_in, with_layouts, works_on_images
 from opbench.graph.passes import PASSES, to_dtype
 from opbench.graph.values import Node
-from opbench.insight.defaults import ChosenFor
+from opbench.insight.defaults import RankingGpu
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused, split_name
+from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, fused_problems, split_fused, split_name
 from opbench.networks.plan.layout_choice import choose_layouts
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import ChoosingOptions, NetOptions
@@ -26,7 +26,7 @@ from opbench.networks.plan.plan import (
     Results,
     TimedCase,
     allowed_entries,
-    candidates,
+    candidate_cases,
     choose,
     load_plan,
     timed_cases,
@@ -48,7 +48,7 @@ measurement."""
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One transformation of the network, with its changes."""
+    """A pass or a choice of layouts: whether it was applied to the network, and what it changed."""
 
     name: str
     on: bool
@@ -80,7 +80,7 @@ def plan_network(
     gpu: str,
     sm_count: int,
     catalog: Catalog | None = None,
-    device: ChosenFor | None = None,
+    device: RankingGpu | None = None,
 ) -> tuple[Graph, Plan, list[Rewrite]]:
     """Choose passes, layouts and the variant of every node.
 
@@ -111,7 +111,7 @@ def plan_network(
 
 
 def convert_layouts(
-    graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
+    graph: Graph, options: NetOptions, results: Results, device: RankingGpu | None = None
 ) -> tuple[Graph, Rewrite]:
     """Choose the layout of every node that supports both, and convert the graph.
 
@@ -127,7 +127,7 @@ def convert_layouts(
         else:
             layout_of_node = dict.fromkeys(convertible, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
-            converted, rewrite = _in_layouts(graph, layout_of_node)
+            converted, rewrite = _convert_to_layouts(graph, layout_of_node)
             text = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
             return converted, replace(rewrite, notes=(*rewrite.notes, text))
     else:
@@ -138,11 +138,11 @@ def convert_layouts(
             value=options.layout,
             allowed=("auto", "nchw", "nhwc"),
         )
-    return _in_layouts(graph, layout_of_node)
+    return _convert_to_layouts(graph, layout_of_node)
 
 
 def uncovered_nodes(graph: Graph, options: NetOptions, results: Results) -> list[str]:
-    """Return the nodes for which there is no result in any layout."""
+    """Return the nodes whose problem has no measured case in any layout."""
     cost = cheaper_fusion(_cost_function(results, options))
 
     def problems_of(node: Node) -> list[Operator]:
@@ -181,7 +181,7 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     )
 
 
-def _in_layouts(graph: Graph, layout_of_node: dict[str, str]) -> tuple[Graph, Rewrite]:
+def _convert_to_layouts(graph: Graph, layout_of_node: dict[str, str]) -> tuple[Graph, Rewrite]:
     converted = with_layouts(graph, layout_of_node)
     conversions = [node.name for node in converted.nodes if node.operator == "layout2d"]
     nhwc_count = sum(layout == "nhwc" for layout in layout_of_node.values())
@@ -197,7 +197,7 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
     convertible = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     cases = {name: choice.case for name, choice in plan.choices.items()}
     layout_of_node = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in convertible}
-    converted, rewrite = _in_layouts(
+    converted, rewrite = _convert_to_layouts(
         graph, layout_of_node if options.layout == "auto" else dict.fromkeys(convertible, options.layout)
     )
     return split_fused(
@@ -215,7 +215,9 @@ def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> t
     for name in fused_nodes(graph):
         problem = graph.node(name).problem
         fused_case = _fastest_case(results, options, problem)
-        part_cases = [entry for part in parts(problem) or () if (entry := _fastest_case(results, options, part))]
+        part_cases = [
+            entry for part in fused_problems(problem) or () if (entry := _fastest_case(results, options, part))
+        ]
         if len(part_cases) < 2 or (fused_case and sum(entry.high_s for entry in part_cases) >= fused_case.low_s):
             continue
         times = f"its parts take {units.time(sum(e.kernel_s for e in part_cases))}"
@@ -249,8 +251,10 @@ def _cost_function(results: Results, options: NetOptions) -> Callable[[Operator]
 # Results ----------------------------------------------------------------------------------------------------------
 
 
-def results_for(graph: Graph, options: NetOptions, backend: str, on_progress: OnProgress, catalog: Catalog) -> Results:
-    """Return the results of the given runs, and of cases measured now; raise UsageError if they match no node."""
+def collect_results(
+    graph: Graph, options: NetOptions, backend: str, on_progress: OnProgress, catalog: Catalog
+) -> Results:
+    """Return the timed cases of `--results`, and with `--tune` those measured now; UsageError if they match no node."""
     results = gather_timed_cases(options.results, catalog)
     _require_fitting_results(graph, options, results)
     return (
@@ -279,16 +283,16 @@ def _measure_candidates(
     for layout in layouts:
         converted, _ = convert_layouts(graph, replace(options, layout=layout), {})
         graphs += [converted, split_fused(converted, fused_nodes(converted))]
-    return measured_here(graphs, options, options.out, on_progress, catalog)
+    return measure_cases(graphs, options, options.out, on_progress, catalog)
 
 
-def measured_here(
+def measure_cases(
     graphs: Sequence[Graph], options: ChoosingOptions, out: Path, on_progress: OnProgress, catalog: Catalog
 ) -> Results:
     """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
     cases: dict[str, Case] = {}
     for graph in graphs:
-        choices = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
+        choices = candidate_cases(graph, options.precision, options.libraries, options.leave_out, catalog)
         cases |= {case.name: case for case in choices}
     folder, name = out / "tuning", graphs[0].name
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)

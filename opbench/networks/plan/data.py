@@ -83,19 +83,19 @@ class DataSet:
         return len(self.images) // self.variants
 
     @property
-    def of_text(self) -> bool:
-        """Return whether the items are sequences of tokens with a target for each token."""
+    def is_text(self) -> bool:
+        """Return whether the data set is text: sequences of tokens, with a target for each token."""
         return self.images.ndim == 2 and self.images.shape == self.targets.shape
 
     @property
     def unit(self) -> str:
         """Return the name of the items: "images" or "sequences"."""
-        return "sequences" if self.of_text else "images"
+        return "sequences" if self.is_text else "images"
 
     @property
     def targets_per_item(self) -> int:
         """Return the number of classes per item: one for an image, one per token for a text."""
-        return self.targets.shape[1] if self.of_text else 1
+        return self.targets.shape[1] if self.is_text else 1
 
     @property
     def sha256(self) -> str:
@@ -125,7 +125,7 @@ class DataSet:
         targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
         network_label, suggestion = network or "the network", fitting_commands(network, self.name)
         if loss == "cross_entropy":
-            if self.targets.dtype != np.int32 or (self.targets.ndim != 1 and not self.of_text):
+            if self.targets.dtype != np.int32 or (self.targets.ndim != 1 and not self.is_text):
                 raise UsageError(
                     "--loss cross_entropy needs one class (int32) for each picture, and the targets of --data "
                     f"{self.name} are {targets}; choose --loss binary_cross_entropy, l1 or mse",
@@ -205,7 +205,9 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     in_colour = image[1] == 3
     if data_name == "digits":
         size = _read_number(name, option) if option else image[2]
-        _require_shape(name, (3 if in_colour else 1, size, size), image, network)  # pictures take seconds to make
+        _require_shape(
+            name, (3 if in_colour else 1, size, size), image, network
+        )  # check before the pictures are made, which takes seconds
         data = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
     elif data_name == "textures" and not shift:
         data = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
@@ -255,8 +257,8 @@ def _fitting_command(data_name: str, shape: tuple[int, ...], image: tuple[int, .
     return f"; without a size, opbench enlarges the pictures to fit: --data {data_name}"
 
 
-def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
-    """Raise UsageError for a data set that would not fit into memory, before an image is made."""
+def _require_fitting_size(name: str, pictures: int, size: int, in_colour: bool) -> None:
+    """Raise UsageError for a data set that would not fit into GPU memory, before its images are made."""
     nbytes = 4 * pictures * size * size * (3 if in_colour else 1)
     if nbytes > MAX_BYTES:
         fewer = "textures:64" if name.startswith("textures") else "digits"
@@ -294,7 +296,7 @@ def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> Data
         ]
         training, variants = np.stack(windows, axis=1).reshape(-1, *training.shape[1:]), len(shifts)
     test = images[is_test]
-    _require_moderate(name, len(training), size, in_colour)
+    _require_fitting_size(name, len(training), size, in_colour)
     if size != images.shape[2]:
         training, test = enlarge_images(training, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
@@ -309,7 +311,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
     information. Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from
     enlarged photographs.
     """
-    _require_moderate(name, 2 * count, size, in_colour)
+    _require_fitting_size(name, 2 * count, size, in_colour)
     try:
         import skimage.data
     except ImportError:

@@ -19,15 +19,16 @@ from opbench.kernels.case import Case
 from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
-from opbench.networks.plan.memory import MemoryPlan, aligned, plan_memory
+from opbench.networks.plan.memory import MemoryPlan, plan_memory, round_up_to_alignment
+from opbench.networks.plan.plan import NEW_PLAN
 from opbench.networks.plan.setup_launches import weight_setup, workspace_of
 from opbench.timing.clock import Launch
 
-_ONE_AT_A_TIME = threading.RLock()
+_RUN_LOCK = threading.RLock()
 """Contexts of several threads take turns: the session's stream and the cpu runtime accept one caller at a time."""
 
 
-NOTHING: Mapping[str, str] = {}
+NO_REPLACEMENTS: Mapping[str, str] = {}
 
 
 @dataclass(repr=False)
@@ -85,15 +86,15 @@ class Network:
         """Return the workspaces of a node's variant that each run fills; each has its own place in the arena."""
         return workspace_of(self.graph, node, self.cases[node.name], self.sm_count(node), self.prepare)
 
-    # What runs once -----------------------------------------------------------------------------------------------
+    # Setup launches -----------------------------------------------------------------------------------------------
 
-    def preparation(self, node: Node) -> Setup:
+    def node_setup(self, node: Node) -> Setup:
         """Return the setup launches of a node's variant if they read only weights."""
         return weight_setup(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
         """Return the buffers that hold the results of setup launches; the network owns them."""
-        persistent = self.preparation(node).persistent
+        persistent = self.node_setup(node).persistent
         return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in persistent]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
@@ -113,7 +114,7 @@ class Network:
     def _prepare(self, node: Node) -> None:
         if not self._prepared[node.name]:
             return
-        case, preparation = self.cases[node.name], self.preparation(node)
+        case, preparation = self.cases[node.name], self.node_setup(node)
         temporary_names = set(preparation.workspaces) - set(preparation.persistent)
         scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in temporary_names])
         buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in preparation.inputs}
@@ -121,7 +122,7 @@ class Network:
             all_buffers = {**buffers, **self._prepared[node.name], **scratch}
             bind(self.backend, case, all_buffers, self.sm_count(node), setup=True).launch()
             if findings := self.backend.synchronize():
-                raise LaunchError(headline(findings[0]))
+                raise LaunchError(f"{node.name}: {headline(findings[0])}", kind="setup-failed", subject=node.name)
         finally:
             self.backend.free(scratch)
 
@@ -136,7 +137,7 @@ class Network:
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Overwrite some of the weights, in their stored dtypes, and run the setup launches that read them."""
-        with _ONE_AT_A_TIME:
+        with _RUN_LOCK:
             for name, array in weights.items():
                 self.weights[name].write(np.ascontiguousarray(array))
             for node in self.graph.nodes:
@@ -147,7 +148,9 @@ class Network:
 
     def memory(self, parallel: bool = False, share: bool = True) -> MemoryPlan:
         """Return the offsets of activations and workspaces in one allocation; without `share`, none overlap."""
-        sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
+        sizes = {
+            node.name: sum(round_up_to_alignment(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes
+        }
         workspace_bytes = {name: size for name, size in sizes.items() if size}
         return plan_memory(self.graph, workspace_bytes, parallel=parallel, share=share)
 
@@ -176,22 +179,21 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
         case = cases.get(node.name)
         if case is None:
             raise UsageError(
-                f"{node.name}: the plan has no variant for this node of {graph.name}; make a new plan with --tune",
+                f"{node.name}: the plan has no variant for this node of {graph.name}; {NEW_PLAN}",
                 kind="no-variant",
                 subject=node.name,
             )
         if case.problem != node.problem:
             raise UsageError(
                 f"{node.name}: the plan has {case.name} for this node, but the problem of the node is "
-                f"{node.operator}{node.problem}, so the plan is for other sizes or passes; make a new plan with --tune",
+                f"{node.operator}{node.problem}, so the plan is for other sizes or passes; {NEW_PLAN}",
                 kind="other-problem",
                 subject=node.name,
                 value=case.name,
             )
         if reason := case.unmet_requirement():
             raise UsageError(
-                f"{node.name}: {case.variant.id} does not accept {node.problem}: the variant {reason}; make a new plan "
-                "with --tune",
+                f"{node.name}: {case.variant.id} does not accept {node.problem}: the variant {reason}; {NEW_PLAN}",
                 kind="unsupported-problem",
                 subject=node.name,
                 value=case.name,
@@ -228,11 +230,11 @@ class Context:
         self._graph: RecordedGraph | None = None
         self.bindings: dict[str, Binding] = {}
         """The bound case of each node."""
-        with _ONE_AT_A_TIME:
+        with _RUN_LOCK:
             try:
                 self._placed = self._allocate_values()
                 self._parts: dict[tuple[str, int, str], Buffer] = {}
-                self.launches = {node.name: self.bound(node) for node in nodes}
+                self.launches = {node.name: self.bind_node(node) for node in nodes}
                 if graph and not excluded and isinstance(network.backend, GraphBackend):
                     self._graph = self._record_graph(network.backend, parallel)
             except BaseException:
@@ -260,13 +262,13 @@ class Context:
         }
         return {**weights_and_state, **placed}
 
-    def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
+    def buffer(self, name: str, replaced_state: Mapping[str, str] = NO_REPLACEMENTS) -> Buffer:
         """Return the memory of a value: its own, or that of the value which it views or updates.
 
-        `instead` maps the names of some memory to the state used in its place.
+        `replaced_state` maps the names of some memory to the state used in its place.
         """
         base, start = self.network.graph.memory(name)
-        base = instead.get(base, base)
+        base = replaced_state.get(base, base)
         value, base_buffer = self.network.graph.values[name], self._placed[base]
         if value.elements == self.network.graph.values[base].elements:
             return base_buffer
@@ -283,7 +285,7 @@ class Context:
         for tensor in self.network.workspaces(node):
             if isinstance(backend, ArenaBackend):
                 placed[tensor.name] = backend.view(self._allocated["activations"], tensor, offset)
-                offset += aligned(tensor.nbytes)
+                offset += round_up_to_alignment(tensor.nbytes)
             else:
                 key = f"{node.name}.{tensor.name}"
                 if key not in self._allocated:
@@ -293,18 +295,18 @@ class Context:
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
+    def bind_node(self, node: Node, replaced_state: Mapping[str, str] = NO_REPLACEMENTS) -> Launch:
         """Return a node's launch, bound to the memory of its values.
 
-        `instead` maps the names of some memory to the state used in its place.
+        `replaced_state` maps the names of some memory to the state used in its place.
         """
-        buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
+        buffers = {tensor.name: self.buffer(value, replaced_state) for tensor, value in node.tensors()}
         graph = self.network.graph
         written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
         try:
             case, backend = self.network.cases[node.name], self.network.backend
             buffers |= {**self._workspaces(node), **self.network.prepared(node)}
-            setup = False if self.network.preparation(node).launches else None
+            setup = False if self.network.node_setup(node).launches else None
             sm_count, overlapped = self.network.sm_count(node), self._overlapped
             binding = bind(backend, case, buffers, sm_count, pending_inputs=written, setup=setup, overlapped=overlapped)
         except LaunchError as error:
@@ -365,7 +367,7 @@ class Context:
         Raises UsageError, before anything runs, for unfit inputs.
         """
         self.network.graph.check_inputs(inputs)
-        with _ONE_AT_A_TIME:
+        with _RUN_LOCK:
             if isinstance(self.network.backend, GraphBackend):
                 self.network.backend.enter_thread()
             self.write(inputs)
@@ -374,7 +376,7 @@ class Context:
                 self.settle()
                 return self.read()
         self._graph.run()
-        with _ONE_AT_A_TIME:
+        with _RUN_LOCK:
             return self.read()
 
     def poison(self) -> None:
@@ -386,7 +388,8 @@ class Context:
         """Wait for all launches; raise LaunchError for a fault."""
         findings = self.network.backend.synchronize()
         if findings:
-            raise LaunchError(f"{self.network.graph.name}: {headline(findings[0])}")
+            name = self.network.graph.name
+            raise LaunchError(f"{name}: {headline(findings[0])}", kind="launch-failed", subject=name)
 
     def close(self) -> None:
         """Free the memory."""

@@ -1,4 +1,4 @@
-"""Fused nodes, and their split into two nodes where two are faster."""
+"""Split fused nodes into two nodes where two are faster."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Fusion:
     """For each input of the second problem, the fused problem's tensor, or "" for the first's result."""
 
 
-def parts(problem: Operator) -> tuple[Operator, Operator] | None:
-    """Return the two problems that a fused problem combines, in order; None for other problems."""
+def fused_problems(problem: Operator) -> tuple[Operator, Operator] | None:
+    """Return the two problems that a fused problem combines, the first to run first; None for other problems."""
     fusion = fusion_of(problem)
     return (fusion.first, fusion.second) if fusion else None
 
@@ -63,20 +63,20 @@ def _fused_upsampling(problem: Operator) -> Fusion:
 def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
     """Return a function with the lower cost of a problem, fused or split; None if both costs are unknown."""
 
-    def either(problem: Operator) -> float | None:
-        fused_cost, part_problems = cost(problem), parts(problem)
+    def lower_cost(problem: Operator) -> float | None:
+        fused_cost, part_problems = cost(problem), fused_problems(problem)
         part_costs = [cost(part) for part in part_problems] if part_problems else [None]
         known_costs = [seconds for seconds in part_costs if seconds is not None]
         if len(known_costs) < len(part_costs):
             return fused_cost
         return sum(known_costs) if fused_cost is None else min(fused_cost, sum(known_costs))
 
-    return either
+    return lower_cost
 
 
 def fused_nodes(graph: Graph) -> list[str]:
     """Return the names of the fused nodes that can be split."""
-    return [node.name for node in graph.nodes if parts(node.problem)]
+    return [node.name for node in graph.nodes if fused_problems(node.problem)]
 
 
 def split_name(node: Node) -> str:

@@ -88,7 +88,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
     side = min(image.shape[:2])
     top, left = ((extent - side) // 2 for extent in image.shape[:2])
     square = image[top : top + side, left : left + side]
-    resize: Any = skimage.transform.resize  # has no types
+    resize: Any = skimage.transform.resize  # this library has no type hints
     resized = resize(square, size, anti_aliasing=True).reshape(*size, -1)
     planes = np.broadcast_to(resized, (*size, channels)).transpose(2, 0, 1)
     return np.ascontiguousarray(planes, np.float32)

@@ -11,10 +11,10 @@ from opbench.graph.layouts import (
     can_permute_columns,
     check_layouts,
     conversion_problem,
+    has_same_order_in_both,
     is_image,
     pixel_rows,
     problem_in,
-    same_memory,
     underlying_image,
     works_on_images,
 )
@@ -39,7 +39,7 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     cut = networkx.DiGraph()
     cut.add_nodes_from(["nchw", "nhwc"])
 
-    def pay(source: str, sink: str, seconds: float | None) -> None:
+    def add_cost(source: str, sink: str, seconds: float | None) -> None:
         """Add the cost if `source` is nchw and `sink` is nhwc; None forbids the combination.
 
         Costs are whole femtoseconds, so that the cut is exact.
@@ -55,8 +55,8 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
 
     nodes = {node.name: node for node in graph.nodes if works_on_images(graph, node)}
     for node in nodes.values():
-        if node.operator == CONVERSION:  # of a network as built: a view of an image that must be in nhwc
-            pay(_vertex(node), "nhwc", None)
+        if node.operator == CONVERSION:  # a conversion that the user built is a view of an nhwc image
+            add_cost(_vertex(node), "nhwc", None)
             continue
         costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
         if all(seconds is None for seconds in costs.values()):
@@ -67,19 +67,19 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
                 subject=node.name,
                 value=f"{node.operator}{node.problem}",
             )
-        pay(_vertex(node), "nhwc", costs["nchw"])
-        pay("nchw", _vertex(node), costs.get("nhwc"))
+        add_cost(_vertex(node), "nhwc", costs["nchw"])
+        add_cost("nchw", _vertex(node), costs.get("nhwc"))
     for name, readers in _readers(graph).items():
         value = graph.values[name]
-        if same_memory(value):
+        if has_same_order_in_both(value):
             continue
         source = next((_vertex(node) for node in nodes.values() if name in node.outputs.values()), "nchw")
         any_nhwc, any_nchw = f"nhwc:{name}", f"nchw:{name}"
-        pay(source, any_nhwc, cost(conversion_problem(value, "nhwc")))
-        pay(any_nchw, source, cost(conversion_problem(value, "nchw")))
+        add_cost(source, any_nhwc, cost(conversion_problem(value, "nhwc")))
+        add_cost(any_nchw, source, cost(conversion_problem(value, "nchw")))
         for reader in sorted(readers):
-            pay(any_nhwc, reader, None)
-            pay(reader, any_nchw, None)
+            add_cost(any_nhwc, reader, None)
+            add_cost(reader, any_nchw, None)
     try:
         _, (_, nhwc) = networkx.minimum_cut(cut, "nchw", "nhwc")
     except networkx.NetworkXUnbounded:
@@ -107,7 +107,7 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
     def reads(name: str, vertex: str) -> None:
         if (image := underlying_image(graph, name)) and image not in flattened:
             readers.setdefault(image, set()).add(vertex)
-            if base := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
+            if base := graph.values[image].of:  # a view in another shape reads the image in nchw
                 reads(base, "nchw")
 
     for node in graph.nodes:

@@ -50,7 +50,7 @@ class _Buffer:
     """Index of the node that produces it; -1 for an input."""
     users: frozenset[int]
     """Indices of all nodes that read or write it."""
-    to_the_end: bool
+    live_to_end: bool
     """Whether it is needed after the last node."""
 
 
@@ -83,7 +83,7 @@ def plan_memory(
             )
     values = _values(graph, keep_inputs)
     workspace_buffers = [
-        _Buffer(node.name, aligned(workspaces[node.name]), index, frozenset([index]), False)
+        _Buffer(node.name, round_up_to_alignment(workspaces[node.name]), index, frozenset([index]), False)
         for index, node in enumerate(graph.nodes)
         if workspaces and workspaces.get(node.name)
     ]
@@ -115,7 +115,7 @@ def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
     return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
 
 
-def aligned(nbytes: int) -> int:
+def round_up_to_alignment(nbytes: int) -> int:
     """Return the size of a buffer in an arena: its bytes, rounded up to the alignment."""
     return cdiv(nbytes, ALIGNMENT) * ALIGNMENT
 
@@ -126,14 +126,20 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
     start = dict.fromkeys(graph.inputs, -1)
     for index, node in enumerate(graph.nodes):
         for name in node.outputs.values():
-            if graph.memory(name)[0] not in graph.state:  # which has memory of its own
+            if graph.memory(name)[0] not in graph.state:  # weights and state have their own memory
                 start[name], users[name] = index, {index}
         for name in node.inputs.values():
             if (base := graph.base(name)) in users:
                 users[base].add(index)
     kept_to_end = {graph.base(name) for name in graph.outputs} | set(graph.inputs if keep_inputs else ())
     return [
-        _Buffer(name, aligned(graph.values[name].nbytes), start[name], frozenset(node_indices), name in kept_to_end)
+        _Buffer(
+            name,
+            round_up_to_alignment(graph.values[name].nbytes),
+            start[name],
+            frozenset(node_indices),
+            name in kept_to_end,
+        )
         for name, node_indices in users.items()
     ]
 
@@ -154,7 +160,7 @@ def _may_share(buffer: _Buffer, other: _Buffer, ancestors: Sequence[int]) -> boo
     """Return whether all uses of one buffer end before the other's first use, in either order."""
 
     def ends_before(first: _Buffer, second: _Buffer) -> bool:
-        if first.to_the_end or second.start < 0:
+        if first.live_to_end or second.start < 0:
             return False
         return all(ancestors[second.start] >> user & 1 for user in first.users)
 
@@ -162,10 +168,10 @@ def _may_share(buffer: _Buffer, other: _Buffer, ancestors: Sequence[int]) -> boo
 
 
 def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
-    """Return the bytes of live buffers before each node, during it, and at the end, with nodes one after another."""
+    """Return the bytes of live buffers before and during each node, and at the end; nodes run in order."""
     totals = [0] * (nodes + 2)
     for buffer in buffers:
-        last_use = nodes if buffer.to_the_end else max(buffer.users, default=-1)
+        last_use = nodes if buffer.live_to_end else max(buffer.users, default=-1)
         for moment in range(buffer.start, last_use + 1):
             totals[moment + 1] += buffer.size
     return totals

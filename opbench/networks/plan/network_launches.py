@@ -55,7 +55,7 @@ class NetworkLaunches:
             self._restore_state()
             context.write(content)
             self._inputs.append(self._poisoned_copies(list(content), {name: context.buffer(name) for name in content}))
-            context.settle()  # as `run` has a stream of its own
+            context.settle()  # `run` uses another stream
             self._outputs.append(context.run(content) if complete else {})
         self.contents: list[Arrays] = [dict(content) for content in contents]
         """The inputs that timed replays take in random order."""

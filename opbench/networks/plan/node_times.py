@@ -37,5 +37,5 @@ def node_samples(
 
 
 def node_times(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the median of each node's `node_samples`, in seconds."""
+    """Return the median time of each node in seconds, from the samples by node."""
     return {name: statistics.median(times) for name, times in samples.items()}

@@ -95,7 +95,7 @@ class ChoosingOptions:
                 allowed="--tune",
             )
 
-    def resolved(self) -> str:
+    def resolved_backend(self) -> str:
         """Return the backend to run on; raise UsageError if measurements are requested and it has no clock."""
         name, purpose = backends.resolve_name(self.backend), self._needs_clock()
         if not purpose:

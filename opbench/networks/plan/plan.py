@@ -13,19 +13,21 @@ from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.values import Node
-from opbench.insight.defaults import ChosenFor, rank_cases
+from opbench.insight.defaults import RankingGpu, rank_cases
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant, print_config
-from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
+from opbench.networks.plan.memory import live_bytes, plan_memory, round_up_to_alignment
 from opbench.networks.plan.setup_launches import constants, workspace_of
-from opbench.networks.records.training import original
+from opbench.networks.records.training import original_node_name
 from opbench.records import read_record, to_json
 from opbench.results.result import Result
 from opbench.results.winners import entries_of, run_of, same_model
 
 FORMAT = 1
+NEW_PLAN = "make a new plan: opbench net run NAME --tune (for a training: opbench net train NAME --tune)"
+"""The remedy in errors about a plan that does not fit."""
 MAX_TRIES = 8
 """Attempts to plan for less memory than is allowed: the gaps between buffers are only known afterwards."""
 
@@ -81,8 +83,7 @@ class Plan:
             if node.name not in self.choices:
                 raise UsageError(
                     f"{node.name}: the plan has no variant for this node of {graph.name}, only for "
-                    f"{', '.join(self.choices) or 'no node'}; "
-                    "make a plan of this network: opbench net run NAME --tune",
+                    f"{', '.join(self.choices) or 'no node'}; {NEW_PLAN}",
                     kind="no-variant",
                     subject=node.name,
                 )
@@ -105,7 +106,7 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
 
 
 def allowed_entries(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
-    """Return the entries that a precision allows, fastest first."""
+    """Return the timed cases that a precision allows, fastest first; without `libraries`, only opbench's variants."""
     allowed = ALLOWED_PRECISIONS[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
 
@@ -140,7 +141,7 @@ class PlanOptions:
     memory_bytes: int | None = None
     """The limit for activations and workspaces in bytes; None for no limit."""
     parallel: bool = False
-    device: ChosenFor | None = None
+    device: RankingGpu | None = None
     """The GPU; None without one."""
     prepare: bool = True
     """Whether setup launches run once, when weights are written."""
@@ -171,16 +172,16 @@ class _NodeCases:
 
     graph: Graph
     options: PlanOptions
-    first: Mapping[str, str]
+    first_run_of_node: Mapping[str, str]
     """For each node the node whose variant it has: a second run has the variant of the first one."""
-    live: Mapping[str, int]
+    live_bytes_by_node: Mapping[str, int]
     """The bytes of the values that live while a node runs, or its second run."""
     timed_cases: Mapping[str, Mapping[str, TimedCase]]
     """The measured cases of each node, by name."""
     workspaces: Mapping[str, Mapping[str, int]]
     """The bytes of the workspace of each case of each node."""
 
-    def choices(self, allowed: Callable[[str, int], bool]) -> dict[str, NodeChoice] | str:
+    def choices(self, is_allowed: Callable[[str, int], bool]) -> dict[str, NodeChoice] | str:
         """Return choices for all nodes, the fastest allowed by node and workspace.
 
         Else the name of a node without one.
@@ -188,12 +189,12 @@ class _NodeCases:
         choices: dict[str, NodeChoice] = {}
         for name, entries in self.timed_cases.items():
             bytes_by_case = self.workspaces[name]
-            fitting = [case for case in bytes_by_case if allowed(name, bytes_by_case[case])]
+            fitting = [case for case in bytes_by_case if is_allowed(name, bytes_by_case[case])]
             if not fitting:
                 return name
             timed = [entries[case] for case in fitting if case in entries]
             choices[name] = _choose_fastest(timed, bytes_by_case) if timed else NodeChoice(fitting[0])
-        return {node.name: choices[self.first[node.name]] for node in self.graph.nodes}
+        return {node.name: choices[self.first_run_of_node[node.name]] for node in self.graph.nodes}
 
     def plan(self, choices: Mapping[str, NodeChoice]) -> Plan:
         """Return the plan with these choices."""
@@ -201,7 +202,7 @@ class _NodeCases:
 
     def peak_bytes(self, choices: Mapping[str, NodeChoice]) -> int:
         """Return the memory that values and workspaces take with these choices."""
-        sizes = {name: self.workspaces[self.first[name]][choice.case] for name, choice in choices.items()}
+        sizes = {name: self.workspaces[self.first_run_of_node[name]][choice.case] for name, choice in choices.items()}
         return plan_memory(self.graph, sizes, parallel=self.options.parallel).peak_bytes
 
     def choices_within(self, memory_bytes: int) -> dict[str, NodeChoice]:
@@ -210,20 +211,20 @@ class _NodeCases:
         reason, subject = "", self.graph.name
         for _ in range(MAX_TRIES):
             limit = target_bytes
-            choices = self.choices(lambda name, size: self.live[name] + size <= limit)  # noqa: B023
+            choices = self.choices(lambda name, size: self.live_bytes_by_node[name] + size <= limit)  # noqa: B023
             if isinstance(choices, str):
                 if target_bytes == memory_bytes:
                     subject = choices
                     reason = (
-                        f"{choices}: values take {self.live[choices]:,} bytes while it runs and its workspace "
-                        f"{min(self.workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: "
-                        "--memory"
+                        f"{choices}: values take {self.live_bytes_by_node[choices]:,} bytes while it runs and its "
+                        f"workspace {min(self.workspaces[choices].values()):,} or more; {memory_bytes:,} in all are "
+                        "not enough: --memory"
                     )
                 break
             excess_bytes = self.peak_bytes(choices) - memory_bytes
             if excess_bytes <= 0:
                 return choices
-            target_bytes -= excess_bytes  # buffers of different sizes leave gaps between them
+            target_bytes -= excess_bytes  # gaps between buffers need memory, too
         choices = self.choices(lambda name, size: size == min(self.workspaces[name].values()))
         assert not isinstance(choices, str)
         least_bytes = self.peak_bytes(choices)
@@ -242,8 +243,8 @@ class _NodeCases:
 def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalog: Catalog) -> _NodeCases:
     """Return the measured cases of each node's problem; without any, those of committed winners, then defaults."""
     live_bytes_by_node, names = live_bytes(graph), {node.name for node in graph.nodes}
-    first_run = {name: original(name) if original(name) in names else name for name in names}
-    for name in names:  # a second run has the variant of the first one, whose workspace must fit in both places
+    first_run = {name: original_node_name(name) if original_node_name(name) in names else name for name in names}
+    for name in names:  # a repeated node has the variant of its first run, and the workspace must fit at both moments
         live_bytes_by_node[first_run[name]] = max(live_bytes_by_node[first_run[name]], live_bytes_by_node[name])
     timed_cases: dict[str, dict[str, TimedCase]] = {}
     workspaces: dict[str, dict[str, int]] = {}
@@ -261,7 +262,9 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
             cases = [*(catalog.case(e.case) for e in entries), *defaults]
         timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
-            c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare))
+            c.name: sum(
+                round_up_to_alignment(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare)
+            )
             for c in cases
         }
     return _NodeCases(graph, options, first_run, live_bytes_by_node, timed_cases, workspaces)
@@ -275,7 +278,7 @@ def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int])
     return NodeChoice(fastest.case, fastest.kernel_s, fastest.source, tuple(e.case for e in tied if e != fastest), lead)
 
 
-def committed_cases(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
+def committed_cases(problem: Operator, precision: str, device: RankingGpu | None, catalog: Catalog) -> list[TimedCase]:
     """Return the fastest case of a problem in the committed runs of a GPU model, then the cases tied with it.
 
     Each has its measured times in seconds. The list is empty without a GPU, and for a problem without a committed run.
@@ -299,7 +302,7 @@ def committed_cases(problem: Operator, precision: str, device: ChosenFor | None,
 
 
 def default_cases(
-    catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
+    catalog: Catalog, node: Node, precision: str, device: RankingGpu | None = None, constant: Collection[str] = ()
 ) -> list[Case]:
     """Return the cases that fit a node, ranked by `ranked` without measurements.
 
@@ -309,7 +312,7 @@ def default_cases(
     return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
 
-def plainest_case(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> Case:
+def plainest_case(catalog: Catalog, node: Node, precision: str, device: RankingGpu | None = None) -> Case:
     """Return the case of the lowest variant on the ladder that fits a node; libraries do not count."""
     _, fitting = _ladder_of(catalog, node, precision)
     return next((case for case in fitting if device is None or device.runs(case)), fitting[0])
@@ -344,18 +347,18 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
     return ladder, fitting
 
 
-def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
-    """Return a network's distinct problems by operator and text."""
+def problems_by_name(graph: Graph) -> dict[tuple[str, str], Operator]:
+    """Return a network's distinct problems; the key is the operator's name and the problem's text."""
     return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
 
 
-def candidates(
+def candidate_cases(
     graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = (), catalog: Catalog | None = None
 ) -> list[Case]:
     """Return every case that fits a node, except variants that match a glob in `leave_out`."""
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
-    for (operator, _), problem in problems(graph).items():
+    for (operator, _), problem in problems_by_name(graph).items():
         for variant in _reproducible_variants(catalog, operator):
             if variant.precision not in ALLOWED_PRECISIONS[precision] or (variant.is_library and not libraries):
                 continue
@@ -381,7 +384,7 @@ def _reproducible_variants(catalog: Catalog, operator: str) -> list[Variant]:
 
 
 def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
-    """Return the case that a plan names for a node."""
+    """Return the case that a plan names for a node; raise UsageError, naming the node, for an unknown or unfit case."""
     try:
         case = catalog.case(name)
     except UsageError as error:
@@ -389,7 +392,7 @@ def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
     if case.variant.operator != node.operator:
         raise UsageError(
             f"{node.name}: '{name}' is not a case of {node.operator}, the operator of this node; correct the plan, or "
-            "make a new one with --tune",
+            f"{NEW_PLAN}",
             kind="other-operator",
             subject=node.name,
             value=name,
@@ -404,18 +407,17 @@ def save_plan(plan: Plan, path: Path) -> None:
 
 def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
     """Read a plan; raise UsageError for a corrupt one, or for another network, GPU or precision."""
-    plan = read_record(Plan, path, FORMAT, "make a plan with --tune")
+    plan = read_record(Plan, path, FORMAT, NEW_PLAN)
     if plan.network != network:
         raise UsageError(
-            f"{path}: this plan is for network {plan.network}, not {network}; name another plan, or make a plan with "
-            "--tune",
+            f"{path}: this plan is for network {plan.network}, not {network}; name another plan, or {NEW_PLAN}",
             kind="other-network",
             subject=path,
             value=plan.network,
             allowed=network,
         )
     if plan.precision != precision:
-        remedy = f"add --precision {plan.precision}, or make a plan with --tune"
+        remedy = f"add --precision {plan.precision}, or {NEW_PLAN}"
         raise UsageError(
             f"{path}: this plan is for precision {plan.precision}, not {precision}; {remedy}",
             kind="other-precision",
@@ -425,8 +427,8 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
         )
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
-            f"{path}: this plan is for {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; make a "
-            "plan for this GPU with --tune",
+            f"{path}: this plan is for {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; on this "
+            f"GPU, {NEW_PLAN}",
             kind="other-gpu",
             subject=path,
             value=plan.gpu,

@@ -11,10 +11,10 @@ import numpy as np
 
 from opbench.checking import backends
 from opbench.graph.graph import Graph
-from opbench.insight.defaults import target
+from opbench.insight.defaults import ranking_gpu
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.choosing import apply_enabled_passes, plan_network, results_for
+from opbench.networks.plan.choosing import apply_enabled_passes, collect_results, plan_network
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
@@ -84,13 +84,13 @@ def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **cha
     fit together, EnvironmentFault for a device that is missing or too small.
     """
     options = NetOptions(graph.name, **changes)
-    name, catalog = options.resolved(), Catalog(options.variants)
+    name, catalog = options.resolved_backend(), Catalog(options.variants)
     fused, passes = apply_enabled_passes(graph, options)
-    results = results_for(fused, options, name, on_progress, catalog)
+    results = collect_results(fused, options, name, on_progress, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
     planned_graph, chosen_plan, layout_passes = plan_network(
-        fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
+        fused, options, results, environment.gpu, backend.sm_count, catalog, ranking_gpu(environment)
     )
     executor = Network(
         planned_graph,

@@ -13,8 +13,8 @@ from opbench.graph.graph import Graph
 from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
-from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
-from opbench.networks.records.training import AGAIN, original
+from opbench.networks.plan.memory import live_bytes, plan_memory, round_up_to_alignment
+from opbench.networks.records.training import REPEATED_SUFFIX, original_node_name
 
 if TYPE_CHECKING:
     from opbench.networks.plan.plan import Plan
@@ -56,10 +56,10 @@ def fit_to_memory(
     sizes = workspaces(plan)
     training_step, target_bytes, recomputed = training, memory_bytes, list[tuple[str, int]]()
     while True:
-        workspace_bytes = {node.name: sizes[original(node.name)] for node in training_step.graph.nodes}
+        workspace_bytes = {node.name: sizes[original_node_name(node.name)] for node in training_step.graph.nodes}
         excess = plan_memory(training_step.graph, workspace_bytes).peak_bytes - memory_bytes
         if excess <= 0:
-            choices = {node.name: plan.choices[original(node.name)] for node in training_step.graph.nodes}
+            choices = {node.name: plan.choices[original_node_name(node.name)] for node in training_step.graph.nodes}
             return replace(plan, choices=choices, again=tuple(recomputed))
         training_step, added = recompute_values(training_step, target_bytes, sizes)
         recomputed += added
@@ -107,7 +107,7 @@ def replay_plan(training: Training, recomputed: Sequence[tuple[str, int]]) -> Tr
 def _peak_memory(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
     """Return the most bytes that are live at once, including workspaces, and the number of the first such node."""
     live = live_bytes(graph)
-    totals = [live[node.name] + workspaces.get(original(node.name), 0) for node in graph.nodes]
+    totals = [live[node.name] + workspaces.get(original_node_name(node.name), 0) for node in graph.nodes]
     return max(totals), totals.index(max(totals))
 
 
@@ -128,17 +128,17 @@ def _best_recomputation(
     return None
 
 
-# What could be computed again -------------------------------------------------------------------------------------
+# Candidates ---------------------------------------------------------------------------------------------------------
 
 
 def _recomputation_candidates(training: Training, moment: int) -> list[Recomputation]:
     graph, groups = training.graph, training.groups
     readers = _reading_nodes(graph)
-    runs = Counter(original(node.name) for node in graph.nodes)
+    runs = Counter(original_node_name(node.name) for node in graph.nodes)
     candidates = []
     for index, node in enumerate(graph.nodes[:moment]):
         is_cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
-        is_first_run = node.name == original(node.name) and groups.get(node.name) == "forward"
+        is_first_run = node.name == original_node_name(node.name) and groups.get(node.name) == "forward"
         if not is_first_run or not is_cheap or runs[node.name] > MAX_RUNS:
             continue
         for value in node.outputs.values():
@@ -146,7 +146,7 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Recomputa
             is_read_now = moment in readers.get(value, ())
             if not late_readers or is_read_now or index == moment or not _owns_memory(graph, value):
                 continue
-            saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(
+            saved = round_up_to_alignment(graph.values[value].nbytes) - _extended_lifetimes(
                 graph, node, readers, moment, late_readers[0]
             )
             if saved > 0 and _can_repeat(graph, node, late_readers[0]):
@@ -175,7 +175,9 @@ def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int
     """Return the bytes of a node's inputs that must stay live longer only for this recomputation."""
     bases = {graph.base(name) for name in node.inputs.values()}
     owned_bases = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
-    return sum(aligned(graph.values[base].nbytes) for base in owned_bases if max(readers[base]) < moment < until)
+    return sum(
+        round_up_to_alignment(graph.values[base].nbytes) for base in owned_bases if max(readers[base]) < moment < until
+    )
 
 
 def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
@@ -189,7 +191,7 @@ def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
     )
 
 
-# Doing so ---------------------------------------------------------------------------------------------------------
+# The changed step ---------------------------------------------------------------------------------------------------
 
 
 def _with_recomputation(training: Training, value: str, moment: int) -> Training:
@@ -242,9 +244,9 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
 def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return new names for the outputs of a second run."""
     used_names = {*graph.values, *(node.name for node in graph.nodes)}
-    suffix = AGAIN
+    suffix = REPEATED_SUFFIX
     while any(f"{name}{suffix}" in used_names for name in names):
-        suffix += AGAIN
+        suffix += REPEATED_SUFFIX
     return {name: f"{name}{suffix}" for name in names}
 
 

@@ -21,13 +21,13 @@ from opbench.graph.graph import Graph
 from opbench.graph.saving import load
 from opbench.graph.values import Node
 from opbench.graph.zoo import FOR_TRAINING, NETWORKS
-from opbench.insight.defaults import target
+from opbench.insight.defaults import ranking_gpu
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.alternatives import Planned
+from opbench.networks.plan.alternatives import PlanningResult
 from opbench.networks.plan.attribution import Attribution
-from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, plan_network, results_for
+from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, collect_results, plan_network
 from opbench.networks.plan.data import DATA_OF_NETWORK
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
@@ -39,7 +39,14 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
-from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR, Peer, peer_record, peers, require_known, time_both
+from opbench.networks.plan.torch_comparison import (
+    AGREEMENT_FACTOR,
+    Peer,
+    peer_record,
+    peers,
+    require_known,
+    time_opbench_and_peers,
+)
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.attribution import AttributionRecord
@@ -77,7 +84,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault
     for a device that is missing or too small.
     """
-    name = options.resolved()
+    name = options.resolved_backend()
     committed_ceilings(options.gpu)  # An unknown GPU raises UsageError before anything runs.
     original = make_graph(options)
     inputs = make_inputs(original, options)
@@ -88,14 +95,14 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     graph, rewrites = apply_enabled_passes(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
-    results = results_for(graph, options, name, on_progress, catalog)
+    results = collect_results(graph, options, name, on_progress, catalog)
     make_folder(options.out)
     worker = Worker(OpenBackend(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
         gpu_and_sm_count = environment.gpu, environment.sm_count
         graph, plan, later_rewrites = plan_network(
-            graph, options, results, *gpu_and_sm_count, catalog, target(environment)
+            graph, options, results, *gpu_and_sm_count, catalog, ranking_gpu(environment)
         )
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
@@ -103,9 +110,9 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     finally:
         worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
-    later_rewrites.append(prepared_text(network))
-    planned = Planned(
-        original, graph, plan, rewrites, results, options, catalog, target(environment), network.backend.sm_count
+    later_rewrites.append(setup_notes(network))
+    planned = PlanningResult(
+        original, graph, plan, rewrites, results, options, catalog, ranking_gpu(environment), network.backend.sm_count
     )
     try:
         record = _measure_network(network, options, planned, inputs, environment, checks, on_progress)
@@ -123,11 +130,11 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     return record
 
 
-# What is run ------------------------------------------------------------------------------------------------------
+# The network and its inputs -----------------------------------------------------------------------------------------
 
 
 def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
-    """Return the network before any pass; with `training`, in the form for training."""
+    """Return the network of the options before any pass; with `training`, in the form that training needs."""
     if options.network.endswith(".json"):
         return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
@@ -156,7 +163,7 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
 
 
 def read_weights(source: str) -> dict[str, np.ndarray]:
-    """Return weights by name from a file or a training's folder, or those that are part of opbench."""
+    """Return weights by name from `source`: a .safetensors file, the folder of a training, or "digits"."""
     if source == "digits":
         return trained_lenet()
     if Path(source).is_dir():
@@ -204,7 +211,7 @@ def _check_all_nodes(
 
 
 @dataclass
-class _Measured:
+class _NetworkMeasurements:
     """The outputs, verdicts and times of a network's run; empty if a node that is not right prevented the run."""
 
     outputs: Arrays = field(default_factory=dict)
@@ -226,7 +233,7 @@ class _Measured:
 def _measure_network(
     network: Network,
     options: NetOptions,
-    planned: Planned,
+    planned: PlanningResult,
     inputs: Arrays,
     environment: Environment,
     checks: Mapping[str, NodeVerdict],
@@ -240,7 +247,7 @@ def _measure_network(
     backend, node_count = network.backend, len(network.graph.nodes)
     excluded = [name for name, check in checks.items() if not check.right]
     context = Context(network, graph=options.graph, parallel=options.parallel, excluded=excluded)
-    measured = _Measured()
+    measured = _NetworkMeasurements()
     try:
         if not excluded:
             on_progress(Progress("run", "the whole network", node_count, node_count))
@@ -269,7 +276,9 @@ def _measure_network(
     return _make_record(network, options, environment, checks, context.memory, ceilings, measured)
 
 
-def _run_and_check(measured: _Measured, context: Context, original: Graph, options: NetOptions, inputs: Arrays) -> None:
+def _run_and_check(
+    measured: _NetworkMeasurements, context: Context, original: Graph, options: NetOptions, inputs: Arrays
+) -> None:
     """Run the network once; store its outputs and, unless `--no-check` is set, the reference and the verdicts."""
     measured.outputs = context.run(inputs)
     if options.check:
@@ -279,7 +288,7 @@ def _run_and_check(measured: _Measured, context: Context, original: Graph, optio
 
 
 def _time_with_peers(
-    measured: _Measured,
+    measured: _NetworkMeasurements,
     launches: NetworkLaunches,
     context: Context,
     clock: DeviceClock,
@@ -298,7 +307,9 @@ def _time_with_peers(
                 name: peer_record(peer, measured.outputs, measured.reference, allowed, versions)
                 for name, peer in peers.items()
             }
-            times = time_both(context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches)
+            times = time_opbench_and_peers(
+                context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches
+            )
             measured.total, measured.host, measured.peers = times.total, times.host, times.peers
         measured.between_s = clock.gap_between_launches_s
         measured.samples_s = node_samples(context, clock, launches)
@@ -312,7 +323,7 @@ def _make_record(
     checks: Mapping[str, NodeVerdict],
     memory: MemoryPlan,
     ceilings: Peaks | None,
-    measured: _Measured,
+    measured: _NetworkMeasurements,
 ) -> Record:
     """Return the record of a network's run."""
     graph, total = network.graph, measured.total
@@ -370,11 +381,11 @@ def _memory_record(network: Network, memory: MemoryPlan) -> MemoryRecord:
     )
 
 
-def prepared_text(network: Network) -> Rewrite:
+def setup_notes(network: Network) -> Rewrite:
     """Return notes on the setup launches, one per node."""
     notes = []
     for node in network.graph.nodes:
-        if launches := network.preparation(node).launches:
+        if launches := network.node_setup(node).launches:
             kept_bytes = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
             note = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
             notes.append(f"{node.name}: {note} run only once, when weights are loaded; {kept_bytes} stay in memory")
@@ -437,7 +448,7 @@ def _node_record(
         inputs=dict(node.inputs),
         outputs=dict(node.outputs),
         kernels=tuple(case.variant.kernels),
-        launches_once=network.preparation(node).launches,
+        launches_once=network.node_setup(node).launches,
         prepared_bytes=sum(tensor.nbytes for tensor in network.prepared_tensors(node)),
         flops=problem.flops(),
         compulsory_bytes=problem.bytes(),

@@ -13,7 +13,7 @@ PREPARE_WEIGHTS = "prepare_weights"
 
 
 def constants(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node that stay constant while the network runs."""
+    """Return the tensors of a node that are weights, so that they stay constant while the network runs."""
     return tuple(name for name, value in node.inputs.items() if graph.base(value) in graph.weights)
 
 

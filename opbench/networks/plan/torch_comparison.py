@@ -15,7 +15,7 @@ from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.kernels.tensors import INTEGERS, Arrays
 from opbench.networks.plan.network_launches import norm_difference
-from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, settings, time_limit
+from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, precision_settings, time_limit
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.network import PeerRecord
 from opbench.timing.clock import Clock, Launch, LaunchSource
@@ -37,7 +37,7 @@ AGREEMENT_FACTOR = 2.0
 
 @dataclass(frozen=True)
 class TorchMode:
-    """A way in which PyTorch runs a network: memory format, and eager or compiled."""
+    """A mode in which PyTorch runs a network: memory format, and eager or compiled."""
 
     channels_last: bool = False
     compiled: bool = False
@@ -55,7 +55,7 @@ TORCH_MODES = {
 
 @dataclass(frozen=True)
 class Peer:
-    """A network in PyTorch in one mode, warmed up."""
+    """A network that PyTorch runs in one mode: its calls, its outputs, or the reason why it could not run."""
 
     call: Launch | None = None
     """Calls the module from Python, as a user does, on the backend's stream; None if it cannot be called."""
@@ -63,7 +63,7 @@ class Peer:
     """Enqueues the same call, captured as one CUDA graph; None if it could not be captured."""
     write: Callable[[int], None] | None = None
     """Writes one of several contents, by number, into the inputs that the graph and the call read."""
-    contents: int = 1
+    input_sets: int = 1
     """The number of contents; the first is what `outputs` were computed from."""
     outputs: Arrays = field(default_factory=dict)
     """The outputs of the graph, in float32."""
@@ -81,7 +81,7 @@ class PeerLaunches:
         self._replay, self._write, self._order = (
             peer.replay,
             peer.write,
-            InputKindOrder(range(peer.contents), rng or unpredictable_random()),
+            InputKindOrder(range(peer.input_sets), rng or unpredictable_random()),
         )
 
     def next_launch(self) -> Launch:
@@ -114,7 +114,7 @@ def peers(
     """
     dtype = "bfloat16" if precision == "bf16" else "float32"
     torch, peers = gpu.torch, dict[str, Peer]()
-    with settings(torch, precision), torch.no_grad(), gpu.on_stream():
+    with precision_settings(torch, precision), torch.no_grad(), gpu.on_stream():
         try:
             for is_channels_last in sorted({mode.channels_last for mode in TORCH_MODES.values()}, reverse=True):
                 module = to_module(graph, dtype, gpu.device, channels_last=is_channels_last)
@@ -127,7 +127,7 @@ def peers(
                 ]
                 for name, mode in TORCH_MODES.items():
                     if mode.channels_last == is_channels_last:
-                        # A new module for each way, so that the compiler does not reuse the code of another way.
+                        # A new module for each mode, so that the compiler does not reuse the code of another mode.
                         module_copy = torch.fx.GraphModule(module, module.graph)
                         function = torch.compile(module_copy) if mode.compiled else module_copy
                         peers[name] = _prepare_mode(gpu, function, inputs_by_content, graph.outputs, limit_s)
@@ -156,7 +156,7 @@ def _prepare_mode(
     names: Sequence[str],
     limit_s: float,
 ) -> Peer:
-    """Warm a way up, capture it as a graph, and read the graph's outputs on the first inputs."""
+    """Warm a mode up, capture it as a CUDA graph, and read the graph's outputs for the first inputs."""
     inputs = [tensor.clone() for tensor in contents[0]]  # clone keeps the memory format
 
     def write(index: int) -> None:
@@ -188,7 +188,7 @@ def _prepare_mode(
     return Peer(call, captured.replay, write, len(contents), outputs, peak_bytes)
 
 
-# Both sides on one clock ------------------------------------------------------------------------------------------
+# Times of opbench and PyTorch ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class BothTimes:
     peers: dict[str, PeerRecord]
 
 
-def time_both(
+def time_opbench_and_peers(
     launch: Launch,
     peer_by_name: Mapping[str, Peer],
     clock: Clock,
@@ -229,7 +229,7 @@ def time_both(
             if write := peer_by_name[name].write:
                 write(0)
         host = host_times({OPBENCH_NAME: launch, **calls}, synchronize) if calls else {}
-    except Exception as error:  # such as memory that PyTorch does not get any more
+    except Exception as error:  # for example, PyTorch cannot allocate more memory
         if not peer_by_name:
             raise
         for name in peer_by_name:

@@ -28,7 +28,7 @@ SECOND_SIGNAL_S = 5.0
 Result = TypeVar("Result")
 
 
-# What a comparison needs of PyTorch -------------------------------------------------------------------------------
+# The installed PyTorch ----------------------------------------------------------------------------------------------
 
 
 def find_torch(*, gpu: bool = True) -> ModuleType:
@@ -57,7 +57,7 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
 
 
 @contextlib.contextmanager
-def settings(torch: ModuleType, precision: str) -> Iterator[None]:
+def precision_settings(torch: ModuleType, precision: str) -> Iterator[None]:
     """Allow TF32 if the precision is tf32, and let cuDNN try its algorithms; restore both settings afterwards.
 
     In float64, which is computed once and never timed, cuDNN is off: it would spend seconds on trying
@@ -122,7 +122,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CapturedGraph(Generic[Result]):
-    """A call that was captured as one CUDA graph."""
+    """A call of PyTorch and the CUDA graph that was captured from it."""
 
     replay: Launch
     """Enqueues the graph on the backend's stream."""
@@ -202,10 +202,10 @@ class TorchGpu:
 
     def release(self) -> None:
         """Return unused GPU memory to the driver."""
-        release(self.torch)
+        release_unused_memory(self.torch)
 
 
-def release(torch: ModuleType) -> None:
+def release_unused_memory(torch: ModuleType) -> None:
     """Return unused GPU memory to the driver."""
     gc.collect()
     torch.cuda.synchronize()

@@ -71,7 +71,7 @@ def to_module(
 
     def call_for(name: str) -> Call:
         value = graph.values[name]
-        if name not in call_of_value:  # a view of one that is there
+        if name not in call_of_value:  # a view of another value's memory
             call_of_value[name] = trace.call_function(torch.reshape, (call_for(value.of), tuple(value.shape)))
         return call_of_value[name]
 
@@ -200,7 +200,12 @@ class _NodeCalls:
         total = self.call(self.torch.add, inputs["x"], inputs["residual"]) if "residual" in inputs else inputs["x"]
         shape = (self.axes["cols"],)
         out = self.call(self.functional.layer_norm, total, shape, inputs["weight"], inputs["bias"], EPSILON)
-        return [out, None, None, *([total] if "residual" in inputs else [])]  # nothing here reads mean and rstd
+        return [
+            out,
+            None,
+            None,
+            *([total] if "residual" in inputs else []),
+        ]  # in PyTorch no later call reads mean and rstd
 
     def group_norm(self) -> list[Call | None]:
         """Add a group norm, with SiLU if the node has it; the outputs mean and rstd are None."""

@@ -36,7 +36,7 @@ class CachedStep:
 
 
 class CachedBackward:
-    """Compute gradients from saved tensors and the output's gradient by launches that are prepared."""
+    """Compute gradients from saved tensors and the output's gradient by prepared launches on new addresses."""
 
     def __init__(self, steps: Sequence[CachedStep], index: int, gradients: Sequence[Tensor | None]) -> None:
         """Store the steps; `index` is the CUDA device, and `gradients` are examples of the results, None for none."""
@@ -63,7 +63,7 @@ class CachedBackward:
                 return None
             pointers.append(pointer)
         gradients: list[Tensor | None] = self._none.copy()
-        tensors = []  # what a later step reads must not be given to its outputs
+        tensors = []  # a tensor that a later step reads must not be returned as a result of that step
         stream = current_stream(index)
         for runner, inputs, outputs in self._steps:
             addresses = []
@@ -96,7 +96,7 @@ def cache_backward(
 ) -> None:
     """Use a cached backward pass for tensors of this form from now on.
 
-    `found` are the gradients of the slow pass.
+    `gradients` are the results of the slow pass.
     """
     tensors = (*saved, gradient)
     if (
@@ -113,7 +113,7 @@ def cache_backward(
 def _make_cached(
     backward_pass: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, gradients: Sequence[Tensor | None]
 ) -> CachedBackward | None:
-    tensors = backward_pass.as_read(saved, gradient)
+    tensors = backward_pass.saved_by_name(saved, gradient)
     if tensors is None:
         return None
     index_by_name: dict[str, int] = {}

@@ -33,12 +33,12 @@ _trusted: bool | None = None
 
 
 class CallGuard(NamedTuple):
-    """A guard for calls of one form, and the prepared launch for these calls."""
+    """A function that recognises calls of one form, and the prepared launch for these calls."""
 
     fits: Callable[..., bool]
     run: Callable[[Sequence[Tensor | None]], list[Tensor]]
     """The plan of the call."""
-    wanted: bool
+    needs_gradient: bool
     """Whether a tensor requires gradients."""
     differentiated: Callable[..., Tensor] | None
     """The plan as a function for autograd; None until such a call has been made with gradients enabled."""
@@ -108,13 +108,13 @@ def are_guards_reliable() -> bool:
     global _trusted  # noqa: PLW0603 (asked once a process)
     if _trusted is None:
         try:
-            _trusted = _guards is not None and _tells_apart()
+            _trusted = _guards is not None and _distinguishes_variations()
         except (AttributeError, RuntimeError, TypeError, ValueError):
             _trusted = False
     return _trusted
 
 
-def _tells_apart() -> bool:
+def _distinguishes_variations() -> bool:
     x = torch.zeros(2, 3)
     fits = make_guard([x])
     variations = [

@@ -16,7 +16,7 @@ from opbench.insight.defaults import rank_cases
 from opbench.kernels.case import Case, is_named
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, capturing, place_of, runner
+from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, is_capturing, place_of, runner
 from opbench.networks.pytorch.torch_operators import has_peer
 from opbench.paths import next_command
 from opbench.results.book import Book, BookEntry, read_book
@@ -27,7 +27,7 @@ MISSING_CHOICES = ("measure", "torch", "ranked")
 
 @dataclass(frozen=True)
 class ChoiceSettings:
-    """The settings of `use`."""
+    """The settings that `use` stores: the winners file and the rule for problems that it lacks."""
 
     book: Book = field(default_factory=lambda: Book("cold", ()))
     missing: str = "measure"
@@ -127,7 +127,7 @@ def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
 
 
 def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
-    if capturing(index):
+    if is_capturing(index):
         raise UsageError(
             f"{operator}{text}: this is the first call with these sizes, and opbench cannot load kernels while a CUDA "
             "graph is captured; make the same call once before the capture",
@@ -187,7 +187,7 @@ def entry_for(problem: Operator, device_place: DevicePlace) -> BookEntry | None:
 
 
 def prepare(problems: Sequence[Operator], device_place: DevicePlace) -> None:
-    """Compile, in parallel, the kernels of problems that will be measured."""
+    """Compile the candidates of the problems that have no winner, in parallel, because they will be timed."""
     if device_place.index == CPU or _settings.missing != "measure":
         return
     from opbench.networks.pytorch.measuring import compile_ahead
@@ -223,7 +223,7 @@ def _first_runnable(cases: Sequence[Case], device_place: DevicePlace, why: str) 
     )
 
 
-# What could run it ------------------------------------------------------------------------------------------------
+# Candidates -----------------------------------------------------------------------------------------------------------
 
 
 def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
@@ -252,7 +252,7 @@ def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
             subject=problem.name,
             value=str(problem),
         )
-    return rank_cases(fitting, device_place.chosen_for, product=any(variant.unit for variant in ladder))
+    return rank_cases(fitting, device_place.ranking_gpu, product=any(variant.unit for variant in ladder))
 
 
 def allowed_precisions(problem: Operator, device_place: DevicePlace) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ WARM_UP_RUNS = 3
 
 @dataclass(frozen=True)
 class NodeValues:
-    """The shapes and dtypes of a node's values."""
+    """The shapes and dtypes of the inputs and outputs of a node."""
 
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
@@ -152,7 +152,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         if not self._recorded or not is_plain_eager_call(inputs) or any(t.requires_grad for t in inputs):
             outputs = self._run(inputs)
         elif not self.training_mode:
-            outputs = self._replayed(inputs)
+            outputs = self._replay(inputs)
         elif self.training and torch.is_grad_enabled():
             outputs = self._step(inputs)
         else:
@@ -166,11 +166,13 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             static_inputs = tuple(input_name.clone(memory_format=torch.preserve_format) for input_name in inputs)
             graphed = torch.cuda.make_graphed_callables(_Recorded(self), static_inputs)
             for name, buffer in self.model.named_buffers():
-                buffer.copy_(saved_buffers[name])  # recording has changed it
-            self.__dict__["_trained_by"] = graphed  # no child: it holds this network
+                buffer.copy_(saved_buffers[name])  # recording changed the buffers, so they are restored
+            self.__dict__["_trained_by"] = (
+                graphed  # stored without registration: a child module would contain this network again
+            )
         return list(self._trained_by(*inputs))  # type: ignore[misc]
 
-    def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _replay(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs by one CUDA graph, recorded at the first call."""
         with torch.no_grad():
             if self._graph is None:
@@ -201,7 +203,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         for index, node in enumerate(graph.nodes):
             node_values = self._forms[index]
             operands = [to_operator_order(self._value(values, name), shape) for name, shape in node_values.inputs]
-            outputs = self._computed(node, self._texts[index], operands)
+            outputs = self._compute_node(node, self._texts[index], operands)
             for (name, shape), tensor in zip(node_values.outputs, outputs, strict=False):
                 values[name] = to_operator_order(tensor, shape)
             for name in self._last_uses.get(index, ()):
@@ -246,7 +248,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             return parameter.reshape(-1, c, h, w).permute(0, 2, 3, 1).reshape(parameter.shape)
         return parameter.permute(0, 2, 3, 1) if name.endswith(".nhwc") else parameter
 
-    def _computed(self, node: Node, text: str, inputs: list[Tensor]) -> Sequence[Tensor]:
+    def _compute_node(self, node: Node, text: str, inputs: list[Tensor]) -> Sequence[Tensor]:
         if node.operator == "layout2d":
             permutation = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
             if (view := inputs[0].permute(permutation)).is_contiguous():
@@ -254,12 +256,12 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         if node.operator == "dropout":
             return [functional.dropout(inputs[0], int(node.problem.axes["percent"]) / 100, self.training)]
         if node.operator == "batchnorm2d" and self.training_mode:
-            return self._normalised(node, inputs)
+            return self._compute_batchnorm(node, inputs)
         return compute(node.operator, text, inputs)
 
-    def _normalised(self, node: Node, inputs: list[Tensor]) -> list[Tensor]:
+    def _compute_batchnorm(self, node: Node, inputs: list[Tensor]) -> list[Tensor]:
         """Compute a batch norm in training: with the batch's statistics, updating the running ones."""
-        x, relu = torch_operators.logical(node.problem, inputs[0]), node.problem.axes["epilogue"] == "relu"
+        x, relu = torch_operators.to_torch_axes(node.problem, inputs[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
             out = functional.batch_norm(x, inputs[3], inputs[4], inputs[1], inputs[2], False, 0.0, EPSILON)
             out = functional.relu(out) if relu else out
@@ -268,7 +270,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             statistics = norm.running_mean, norm.running_var
             out = call("batchnorm2d_train", (x, inputs[1], inputs[2], *statistics), (round(100 * norm.momentum), relu))
             norm.num_batches_tracked.add_(1)
-        return [torch_operators.physical(node.problem, out)]
+        return [torch_operators.to_declared_axes(node.problem, out)]
 
 
 class _Recorded(nn.Module):  # type: ignore[misc]
@@ -279,7 +281,7 @@ class _Recorded(nn.Module):  # type: ignore[misc]
         self.model, self._run = network.model, network._run
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs."""
+        """Return the outputs of the network."""
         return tuple(self._run(inputs))
 
 
@@ -326,7 +328,7 @@ def compile(
     index = inputs[0].get_device()
     options = NetOptions(network=network.name, without=disabled, precision=dtype, layout=layout, backend="cpu")
     rewritten, _ = apply_enabled_passes(network, options)
-    in_layouts, _ = convert_layouts(rewritten, options, {}, place_of(index).chosen_for)
+    in_layouts, _ = convert_layouts(rewritten, options, {}, place_of(index).ranking_gpu)
     if model.training:
         _require_trainable(model)
         for parameter in model.parameters():

@@ -17,7 +17,7 @@ from opbench.backend.base import Backend, HostMemoryBackend
 from opbench.backend.findings import headline
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, LaunchError
-from opbench.insight.defaults import ChosenFor, target
+from opbench.insight.defaults import RankingGpu, ranking_gpu
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import DTYPES
 
@@ -63,14 +63,14 @@ It takes a third of the time of torch.empty_strided.
 
 @dataclass(frozen=True)
 class DevicePlace:
-    """An open device with its backend."""
+    """A device of PyTorch that opbench has opened: its number, backend and GPU model."""
 
     index: int
     backend: Backend
     gpu: str
     """The name of the GPU as in winners files; empty for the host."""
     compute_capability: str
-    chosen_for: ChosenFor | None
+    ranking_gpu: RankingGpu | None
 
     @property
     def device(self) -> torch.device:
@@ -94,7 +94,7 @@ def _open_device(index: int) -> DevicePlace:
     with torch.cuda.device(index):
         backend = CudaBackend(_driver_ordinal(index))
     environment = backend.environment()
-    return DevicePlace(index, backend, environment.gpu, environment.compute_capability, target(environment))
+    return DevicePlace(index, backend, environment.gpu, environment.compute_capability, ranking_gpu(environment))
 
 
 def _driver_ordinal(index: int) -> int:
@@ -111,7 +111,7 @@ def _driver_ordinal(index: int) -> int:
     return index
 
 
-def capturing(index: int) -> bool:
+def is_capturing(index: int) -> bool:
     """Return whether the current stream of a device is captured into a CUDA graph at the moment."""
     return index != CPU and bool(torch.cuda.is_current_stream_capturing())
 
@@ -188,7 +188,9 @@ class CpuRunner:
         with _ONE_AT_A_TIME:
             self._program.bind(self._launches, buffers)()
             if findings := self._backend.synchronize():
-                raise LaunchError(f"{self.case.name}: {headline(findings[0])}")
+                raise LaunchError(
+                    f"{self.case.name}: {headline(findings[0])}", kind="launch-failed", subject=self.case.name
+                )
 
 
 Runner = CudaRunner | CpuRunner

@@ -54,8 +54,13 @@ class LayerOperator:
         library.define(f"{self.name}({self.arguments}) -> {results}")
         for key in ("CPU", "CUDA"):
             library.impl(self.name, self.compute, key)
-        torch.library.register_fake(f"{NAMESPACE}::{self.name}", self.fake, lib=library)
-        torch.library.register_autograd(f"{NAMESPACE}::{self.name}", self.back, setup_context=self.setup, lib=library)
+        torch.library.register_fake(f"{NAMESPACE}::{self.name}", self.fake_outputs, lib=library)
+        torch.library.register_autograd(
+            f"{NAMESPACE}::{self.name}",
+            self.gradients_of_traced_call,
+            setup_context=self.save_for_backward,
+            lib=library,
+        )
 
     def plan(self, arguments: Sequence[object]) -> CallPlan | None:
         """Return the plan for a call; None for a call without elements."""
@@ -83,7 +88,7 @@ class LayerOperator:
         outputs = plan(arguments[: self.tensors]) if plan else self._empty_outputs(arguments)
         return outputs[0] if self.outputs == 1 else tuple(outputs)
 
-    def dispatched(self, tensors: Sequence[Tensor | None], options: Sequence[object]) -> Tensor:
+    def compute_through_dispatcher(self, tensors: Sequence[Tensor | None], options: Sequence[object]) -> Tensor:
         """Compute the first output through PyTorch's dispatcher."""
         outputs = _overloads[self.name](*tensors, *options)
         if isinstance(outputs, torch.Tensor):
@@ -111,7 +116,7 @@ class LayerOperator:
             outputs[0] += arguments[2]  # a product over no features is 0, so only the bias remains
         return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in outputs]
 
-    def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
+    def fake_outputs(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs as fake tensors, which have shapes but no data."""
         first: Tensor = arguments[0]
         outputs = [
@@ -148,7 +153,13 @@ class LayerOperator:
             @staticmethod
             def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Sequence[Tensor | None]:
                 saved = ctx.saved_tensors
-                if not (_compiling() or _differentiating() or _modes() or _functions() or _profiling()):
+                if not (
+                    _is_compiling()
+                    or _is_grad_enabled()
+                    or _active_mode_count()
+                    or _active_function_mode_count()
+                    or _is_profiling()
+                ):
                     for fits, cached_backward in known_backwards:
                         if fits(*saved, gradient):
                             gradients = cached_backward(saved, gradient) if cached_backward is not None else None
@@ -162,13 +173,13 @@ class LayerOperator:
         cached = plan.differentiated[needs] = apply_function(DifferentiableFunction)
         return cached
 
-    def setup(
+    def save_for_backward(
         self,
         ctx: torch.autograd.function.FunctionCtx,
         inputs: tuple[object, ...],
         output: Tensor | tuple[Tensor, ...],
     ) -> None:
-        """Save the tensors that the backward pass of a traced or empty call needs."""
+        """Save the tensors that the backward pass of a traced call, or of a call without elements, needs."""
         tensors: Sequence[Tensor | None] = inputs[: self.tensors]
         needs = ctx.needs_input_grad[: self.tensors]
         shapes_and_dtypes = [None if t is None else (t.shape, t.dtype) for t in tensors]
@@ -187,7 +198,9 @@ class LayerOperator:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
         return backward.saved_positions
 
-    def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
+    def gradients_of_traced_call(
+        self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None
+    ) -> tuple[object, ...]:
         """Return the gradients of a traced call's arguments; None for numbers."""
         gradients_of_tensors = self.input_gradients(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *gradients_of_tensors, *(None,) * (len(ctx.needs_input_grad) - len(gradients_of_tensors))
@@ -219,7 +232,7 @@ class LayerOperator:
                 shape, dtype = shapes_and_dtypes[position]  # type: ignore[misc]
                 shaped = gradient if gradient.shape == shape else gradient.reshape(shape)
                 gradients[position] = shaped if shaped.dtype == dtype else shaped.to(dtype)
-        elif out is not None:  # of no elements
+        elif out is not None:  # a gradient without elements
             for position, shape_and_dtype in enumerate(shapes_and_dtypes):
                 if shape_and_dtype is not None and backward.requires_grad[position]:
                     gradients[position] = out.new_zeros(shape_and_dtype[0], dtype=shape_and_dtype[1])
@@ -290,11 +303,11 @@ _overloads: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
 }
 
 
-_compiling = torch.compiler.is_dynamo_compiling
-_modes = torch._C._len_torch_dispatch_stack
-_functions = torch._C._len_torch_function_stack
-_profiling = torch.autograd._profiler_enabled
-_differentiating = torch.is_grad_enabled
+_is_compiling = torch.compiler.is_dynamo_compiling
+_active_mode_count = torch._C._len_torch_dispatch_stack
+_active_function_mode_count = torch._C._len_torch_function_stack
+_is_profiling = torch.autograd._profiler_enabled
+_is_grad_enabled = torch.is_grad_enabled
 
 
 def call(
@@ -308,23 +321,23 @@ def call(
     The dispatcher is needed if a trace, transform or mode intercepts the call. `prepare` converts the tensors
     for autocast.
     """
-    # A guard sees what is in the way of PyTorch's dispatcher: transforms, traces and autocast. To ask for are what goes
-    # by other ways, and modes, of which it sees some.
-    if not (_compiling() or _modes() or _functions() or _profiling()):
+    # A guard notices transforms, traces and autocast. Compilation, modes and the profiler are checked here, because a
+    # guard does not notice all of them.
+    if not (_is_compiling() or _active_mode_count() or _active_function_mode_count() or _is_profiling()):
         try:
             guards = KNOWN_CALLS.get((name, tensors[0].shape, options), ())  # type: ignore[union-attr]
-        except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
+        except (AttributeError, TypeError):  # no tensor, or symbolic sizes, which have no hash
             guards = ()
         for fits, run, requires_grad, differentiated in guards:
             if fits(*tensors):
-                if not requires_grad or not _differentiating():
+                if not requires_grad or not _is_grad_enabled():
                     return run(tensors)[0]
                 if differentiated is not None:
                     return differentiated(*tensors)
     layer = LAYERS[name]
     tensors = prepare(*tensors) if prepare else tensors
     plan = layer.plan((*tensors, *options)) if is_plain_eager_call(tensors) else None
-    return _run_plan(layer, plan, tensors, options) if plan else layer.dispatched(tensors, options)
+    return _run_plan(layer, plan, tensors, options) if plan else layer.compute_through_dispatcher(tensors, options)
 
 
 def _run_plan(
@@ -333,6 +346,6 @@ def _run_plan(
     """Compute the first output by a plan, and use the plan for later calls of this form."""
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
-    function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None
+    function = layer.differentiated(plan, needs) if _is_grad_enabled() and any(needs) else None
     cache_call(layer.name, tensors, options, plan, function)
     return function(*tensors) if function else plan(tensors)[0]

@@ -18,7 +18,7 @@ from opbench.networks.pytorch.devices import DTYPE_NAMES
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONTIGUOUS, LAST = torch.contiguous_format, torch.channels_last
+CONTIGUOUS, CHANNELS_LAST = torch.contiguous_format, torch.channels_last
 EPSILON = 1e-5
 """The term that opbench's batch norms add to a variance."""
 
@@ -75,10 +75,10 @@ def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
 
 def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
     """Return whether a call is channels_last: by the image's memory format or, if that is ambiguous, the weight's."""
-    is_contiguous, is_last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
+    is_contiguous, is_last = image.is_contiguous(), image.is_contiguous(memory_format=CHANNELS_LAST)
     if is_contiguous != is_last or weight is None:
         return bool(is_last and not is_contiguous)
-    return bool(weight.is_contiguous(memory_format=LAST) and not weight.is_contiguous())
+    return bool(weight.is_contiguous(memory_format=CHANNELS_LAST) and not weight.is_contiguous())
 
 
 def _image_shape(operator: str, image: Tensor, label: str = "image") -> tuple[int, int, int, int]:
@@ -176,7 +176,7 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     epilogue = "bias_relu" if relu else "bias" if bias is not None else "none"
     axes |= {"stride": stride, "padding": padding, "layout": "nhwc" if is_last else "nchw", "epilogue": epilogue}
     names = ("image", "weight", "bias") if epilogue != "none" else ("image", "weight")
-    memory_format = LAST if is_last else CONTIGUOUS
+    memory_format = CHANNELS_LAST if is_last else CONTIGUOUS
     outputs = (((n, k, p, q), image.dtype, memory_format),)
     return OperatorCall(
         "conv2d", names, {**axes, "dtype": dtype}, (memory_format, memory_format, CONTIGUOUS), outputs, (0.0,), k
@@ -191,7 +191,7 @@ def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> OperatorCall
     is_last = is_channels_last(x)
     axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride}
     axes |= {"padding": padding, "layout": "nhwc" if is_last else "nchw", "dtype": dtype}
-    memory_format = LAST if is_last else CONTIGUOUS
+    memory_format = CHANNELS_LAST if is_last else CONTIGUOUS
     return OperatorCall("maxpool2d", ("x",), axes, (memory_format,), (((n, c, p, q), x.dtype, memory_format),))
 
 
@@ -248,7 +248,7 @@ def _batchnorm_axes(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.
     is_last = is_channels_last(x)
     axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "layout": "nhwc" if is_last else "nchw"}
     axes |= {"dtype": dtype, "epilogue": "relu" if relu else "none"}
-    return axes, LAST if is_last else CONTIGUOUS
+    return axes, CHANNELS_LAST if is_last else CONTIGUOUS
 
 
 def softmax(x: Tensor) -> OperatorCall:
@@ -281,7 +281,7 @@ def l1_loss(x: Tensor, target: Tensor) -> OperatorCall:
             allowed=tuple(target.shape),
         )
     is_last = is_channels_last(x, target) if x.dim() == 4 else False
-    memory_format = LAST if is_last else CONTIGUOUS
+    memory_format = CHANNELS_LAST if is_last else CONTIGUOUS
     outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, memory_format))
     return OperatorCall(
         "l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (memory_format, memory_format), outputs

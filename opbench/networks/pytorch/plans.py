@@ -18,9 +18,9 @@ from opbench.networks.pytorch.devices import (
     EMPTY,
     MISALIGNED,
     CudaRunner,
-    capturing,
     current_device,
     current_stream,
+    is_capturing,
 )
 from opbench.networks.pytorch.operator_calls import OperatorCall
 from opbench.networks.pytorch.primitives import BackwardPass, signature
@@ -71,7 +71,7 @@ class CallPlan:
         self.call, self.text = call, call.text
         self.device, self.index = first_tensor.device, first_tensor.get_device()
         self.signature = signature(call.operator, self.text)
-        if capturing(self.index):
+        if is_capturing(self.index):
             raise UsageError(
                 f"{call.operator}{self.text}: this is the first call with these sizes, and opbench cannot load kernels "
                 "while a CUDA graph is captured; make the same call once before the capture",
@@ -197,12 +197,12 @@ class CallPlan:
 
 def to_operator_axes(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a PyTorch tensor with the axes and shape that the operator declares."""
-    return torch_operators.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
+    return torch_operators.to_declared_axes(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
 def from_operator_axes(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
     """Return an operator's array as a PyTorch tensor of a given shape."""
-    return torch_operators.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
+    return torch_operators.to_torch_axes(problem, array).reshape(shape)  # type: ignore[arg-type]
 
 
 def _strides(shape: Sequence[int], memory_format: torch.memory_format) -> tuple[int, ...]:
@@ -221,5 +221,7 @@ def missing_tensor_constants(call: OperatorCall, tensors: Sequence[Tensor | None
         for position in missing
     ]
     if constants and first_tensor.get_device() != CPU:
-        torch.cuda.current_stream(first_tensor.device).synchronize()  # other streams will read them, too
+        torch.cuda.current_stream(
+            first_tensor.device
+        ).synchronize()  # kernels on other streams will read these constants, too
     return constants

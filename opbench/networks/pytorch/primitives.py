@@ -65,7 +65,7 @@ def signature(operator: str, text: str) -> Signature:
 
 
 class ReadyProblem:
-    """A problem on one device with the runner that was chosen for it."""
+    """A problem on one device, prepared to run by the chosen variant or by PyTorch."""
 
     def __init__(self, operator: str, text: str, index: int) -> None:
         problem_signature = self.signature = signature(operator, text)
@@ -121,8 +121,8 @@ class ReadyProblem:
         )
 
 
-_ready: dict[tuple[str, str, int], ReadyProblem] = {}
-CACHES.append(_ready.clear)
+_ready_problems: dict[tuple[str, str, int], ReadyProblem] = {}
+CACHES.append(_ready_problems.clear)
 
 
 def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -136,9 +136,9 @@ def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
 def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
     """Return a problem with its runner on a device; the first call prepares it."""
     key = (operator, text, index)
-    cached = _ready.get(key)
+    cached = _ready_problems.get(key)
     if cached is None:
-        cached = _ready[key] = ReadyProblem(*key)
+        cached = _ready_problems[key] = ReadyProblem(*key)
     return cached
 
 
@@ -219,7 +219,7 @@ class BackwardPass:
             if name in input_names
         ]
 
-    def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
+    def saved_by_name(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
         """Return the saved tensors and the gradient by name; None if the steps need another gradient."""
         if [position for position, *_ in self._given] != [0]:
             return None
@@ -248,7 +248,7 @@ class BackwardPass:
                 tensor_by_name[name] = any_gradient.new_zeros(shape, dtype=dtype)
             else:
                 tensor_by_name[name] = to_operator_order(output_gradient, shape, permuted)
-        # A backward pass that is itself differentiated must be seen; every other one need not be.
+        # PyTorch must trace a backward pass only if that pass is differentiated, too.
         call = (
             torch.ops.opbench.compute.default
             if torch.is_grad_enabled() or not is_plain_eager_call(tensor_by_name.values())
@@ -299,7 +299,7 @@ def _save_tensors(
     try:
         ctx.backward_pass = backward = backward_pass(problem_signature, input_names)
     except UsageError as error:
-        ctx.error = error.with_traceback(None)  # a traceback would keep the tensors of its frames
+        ctx.error = error.with_traceback(None)  # a traceback would keep tensors alive
         return
     ctx.save_for_backward(*((saved if is_input else output)[position] for position, is_input in backward.saved))
 
@@ -328,14 +328,14 @@ def apply_function(function: type[torch.autograd.Function]) -> Callable[..., Ten
     return result
 
 
-class Computed(torch.autograd.Function):  # type: ignore[misc]
+class ComputeFunction(torch.autograd.Function):  # type: ignore[misc]
     """The autograd function of `compute`, for calls that do not need PyTorch's dispatcher."""
 
     @staticmethod
     def forward(
         ctx: torch.autograd.function.FunctionCtx, operator: str, text: str, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return the outputs."""
+        """Run the problem and return its outputs."""
         outputs = execute(operator, text, tensors)
         ctx.set_materialize_grads(False)
         _save_tensors(ctx, (operator, text, tensors), outputs)
@@ -347,7 +347,7 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *_gradients(ctx, gradients)
 
 
-_applied = apply_function(Computed)
+_apply_compute = apply_function(ComputeFunction)
 
 
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -356,7 +356,7 @@ def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tens
     if not is_plain_eager_call(inputs):
         outputs = torch.ops.opbench.compute.default(operator, text, list(inputs))
     elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        outputs = _applied(operator, text, *inputs)
+        outputs = _apply_compute(operator, text, *inputs)
     else:
         outputs = execute(operator, text, inputs)
     return outputs
@@ -369,15 +369,15 @@ torch.library.register_fake(f"{NAMESPACE}::compute", _fake_outputs, lib=library)
 torch.library.register_autograd(f"{NAMESPACE}::compute", _backward, setup_context=_save_tensors, lib=library)
 
 
-# Eager or seen ----------------------------------------------------------------------------------------------------
+# Eager or traced calls ------------------------------------------------------------------------------------------------
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-_compiling = torch.compiler.is_compiling
-_modes = torch._C._len_torch_dispatch_stack
-_functions = torch._C._len_torch_function_stack
-_tracing = torch._C._get_tracing_state
-_transforms = torch._C._functorch.peek_interpreter_stack
-_profiling = torch.autograd._profiler_enabled
+_PLAIN_TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
+_active_mode_count = torch._C._len_torch_dispatch_stack
+_active_function_mode_count = torch._C._len_torch_function_stack
+_tracing_state = torch._C._get_tracing_state
+_active_transforms = torch._C._functorch.peek_interpreter_stack
+_is_profiling = torch.autograd._profiler_enabled
 
 
 def is_plain_eager_call(tensors: Collection[Tensor | None]) -> bool:
@@ -385,9 +385,16 @@ def is_plain_eager_call(tensors: Collection[Tensor | None]) -> bool:
 
     A tensor with the negative bit set must be resolved by PyTorch.
     """
-    if _compiling() or _modes() or _functions() or _profiling() or _tracing() is not None or _transforms() is not None:
+    if (
+        _is_compiling()
+        or _active_mode_count()
+        or _active_function_mode_count()
+        or _is_profiling()
+        or _tracing_state() is not None
+        or _active_transforms() is not None
+    ):
         return False
-    for tensor in tensors:  # noqa: SIM110 (a generator costs a quarter of a microsecond)
-        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg()):
+    for tensor in tensors:  # a generator would cost a quarter of a microsecond
+        if tensor is not None and (type(tensor) not in _PLAIN_TENSOR_TYPES or tensor.is_neg()):
             return False
     return True

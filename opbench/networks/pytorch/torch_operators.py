@@ -17,20 +17,20 @@ PeerCall = Callable[..., tuple[torch.Tensor, ...]]
 aten = torch.ops.aten
 
 
-def logical(problem: Operator, array: torch.Tensor) -> torch.Tensor:
+def to_torch_axes(problem: Operator, array: torch.Tensor) -> torch.Tensor:
     """Return an array with PyTorch's axes: images and filters in nhwc become a view in nchw."""
     return array.permute(0, 3, 1, 2) if array.dim() == 4 and problem.axes.get("layout") == "nhwc" else array
 
 
-def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a PyTorch tensor as a view with the operator's axes; the inverse of `logical`."""
+def to_declared_axes(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a PyTorch tensor as a view with the operator's axes; the inverse of `to_torch_axes`."""
     return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 and problem.axes.get("layout") == "nhwc" else tensor
 
 
 def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Run a problem with PyTorch's implementation; return dense results in the declared dtypes."""
-    tensors = [logical(problem, array) for array in inputs]
-    outputs = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *tensors)]
+    tensors = [to_torch_axes(problem, array) for array in inputs]
+    outputs = [to_declared_axes(problem, tensor) for tensor in PEERS[problem.name](problem, *tensors)]
     declared_outputs = zip(outputs, problem.output_tensors(), strict=True)
     return [tensor.reshape(declared.shape).contiguous() for tensor, declared in declared_outputs]
 

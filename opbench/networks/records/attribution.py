@@ -26,7 +26,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class AlternativeRecord:
-    """The record of a network without one choice of its plan."""
+    """The record of a network that ran without one choice of its plan: counts, error and times."""
 
     choice: str
     """The choice that is undone, such as "fuse_relu"."""

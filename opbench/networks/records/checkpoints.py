@@ -14,7 +14,7 @@ from opbench.errors import EnvironmentFault, OtherVersion, UsageError, writing_r
 from opbench.paths import next_command, write_atomically
 from opbench.records import from_json, to_json
 
-LAST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 FORMAT = 1
 
 RecipeValue = str | int | float | bool | tuple[str | float, ...] | None
@@ -23,7 +23,7 @@ RecipeValue = str | int | float | bool | tuple[str | float, ...] | None
 
 @dataclass(frozen=True)
 class TrainingIdentity:
-    """The network, recipe and data of a training; a checkpoint belongs to one training."""
+    """The network, recipe and data that identify a training; a checkpoint continues only the same training."""
 
     network: str
     parameters: dict[str, tuple[int, ...]]
@@ -81,7 +81,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
     content = save(arrays, {"opbench": json.dumps(to_json(checkpoint.facts))})
-    last_file, previous_file = folder / LAST, folder / PREVIOUS
+    last_file, previous_file = folder / CHECKPOINT_FILE, folder / PREVIOUS_CHECKPOINT_FILE
     try:
         if last_file.exists():
             previous_file.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     Raises UsageError for files that are no checkpoints of this version.
     """
     problems = []
-    for name in (LAST, PREVIOUS):
+    for name in (CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE):
         path = folder / name
         if not path.exists():
             continue

@@ -129,7 +129,7 @@ class ValueRecord:
 
 @dataclass(frozen=True)
 class WorkspaceRecord:
-    """The position of a node's workspaces in the allocation."""
+    """The offset and the size in bytes of a node's workspaces in the network's allocation."""
 
     offset: int
     bytes: int
@@ -179,7 +179,7 @@ class RecognisedClasses:
 
 @dataclass(frozen=True)
 class OptionsRecord:
-    """The options with which the network ran."""
+    """The options of a run that affect its times: CUDA graph, parallel branches, layout and memory limit."""
 
     graph: bool = True
     parallel: bool = False
@@ -189,7 +189,7 @@ class OptionsRecord:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """A graph pass and its changes."""
+    """A graph pass: whether it was enabled, and what it changed."""
 
     name: str
     on: bool
@@ -238,7 +238,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Record:
-        """Return the record of a file's content; raises ValueError."""
+        """Return the record from the JSON data of network.json; raise ValueError for invalid data."""
         ceilings = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
         peers = {
             name: {**peer, "times": peer if peer.get("median_s") else None} if isinstance(peer, dict) else peer
@@ -249,7 +249,7 @@ class Record:
         return replace(from_json(cls, current), ceilings=ceilings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content."""
+        """Return the record as the JSON data of network.json."""
         return {
             **to_json(replace(self, ceilings=None, peers={})),
             "environment": self.environment.to_json(),
@@ -285,10 +285,10 @@ def keep_network(record: Record, folder: Path) -> Path:
     return path
 
 
-def base(record: Record, name: str) -> str:
+def memory_owner(record: Record, name: str) -> str:
     """Return the value whose memory a value uses: itself, or the origin of a view."""
     value = record.values.get(name)
-    return base(record, value.of) if value and value.of else name
+    return memory_owner(record, value.of) if value and value.of else name
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class ValueLifetime:
 
 
 class MemoryLayout(Protocol):
-    """A memory plan: the offsets of values and workspaces."""
+    """The interface of a memory plan: the offsets of values and workspaces."""
 
     @property
     def offsets(self) -> Mapping[str, int]:
@@ -360,28 +360,28 @@ def lifetimes_of(
     return sorted(lifetimes, key=lambda life: (life.first, life.offset))
 
 
-def batch(record: Record) -> int:
+def images_per_run(record: Record) -> int:
     """Return the number of images per run: the first axis of the first input."""
     first_input = record.values.get(record.inputs[0]) if record.inputs else None
     return first_input.shape[0] if first_input and first_input.shape else 1
 
 
-def by_time(record: Record) -> list[NodeRecord]:
+def nodes_by_time(record: Record) -> list[NodeRecord]:
     """Return the nodes, slowest first; without times, in their own order."""
     return sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0))
 
 
-def node_sum(record: Record) -> float | None:
+def sum_of_node_times_s(record: Record) -> float | None:
     """Return the sum of all nodes' kernel times in seconds; None without a clock."""
     return _sum_known([node.kernel_s for node in record.nodes])
 
 
-def least_time(record: Record) -> float | None:
+def lower_bound_s(record: Record) -> float | None:
     """Return the sum of the nodes' lower bounds in seconds; None if one is unknown."""
     return _sum_known([node.bound_s for node in record.nodes])
 
 
-def alone_time(record: Record) -> float | None:
+def sum_of_times_alone_s(record: Record) -> float | None:
     """Return the sum of the times that the variants take alone, in seconds; None if one was not measured."""
     return _sum_known([node.alone_s for node in record.nodes])
 

@@ -76,18 +76,18 @@ def network_run(record: Record, folder: Path) -> Run:
 
 
 def _network_result(record: Record, name: str, problem: str) -> Result:
-    check, total = record.check, record.total
-    right, reason = check is None or check.right, "" if check else "not checked"
-    if check and not right:
-        missing = check.missing
-        wrong_outputs = [end for end, verdict in check.outputs.items() if not verdict.right]
+    verdict, total = record.check, record.total
+    right, reason = verdict is None or verdict.right, "" if verdict else "not checked"
+    if verdict and not right:
+        missing = verdict.missing
+        wrong_outputs = [end for end, output in verdict.outputs.items() if not output.right]
         wrong_nodes = [node.name for node in record.nodes if node.is_wrong]
         reason = (
             f"outputs outside the tolerance: {', '.join(wrong_outputs)}"
             if wrong_outputs
             else f"wrong nodes: {', '.join(missing or wrong_nodes)}"
             if missing or wrong_nodes
-            else check.timed
+            else verdict.timed
         )
     return Result(
         case=name,

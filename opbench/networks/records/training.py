@@ -18,20 +18,20 @@ from opbench.timing.measurement import Measurement
 
 FILE = "train.json"
 FORMAT = 1
-AGAIN = ".again"
+REPEATED_SUFFIX = ".again"
 """Suffix of a node that repeats the computation of the node named before it, and of its values."""
 GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 """The purposes of a step's nodes, in their order."""
 
 
-def original(node: str) -> str:
+def original_node_name(node: str) -> str:
     """Return the name of the node that a recomputing node repeats; for other nodes their own name."""
-    return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
+    return original_node_name(node.removesuffix(REPEATED_SUFFIX)) if node.endswith(REPEATED_SUFFIX) else node
 
 
 @dataclass(frozen=True)
 class TrainingNode:
-    """One node of a training step."""
+    """One node of a training step: its case, its work and its number of launches."""
 
     name: str
     operator: str
@@ -49,7 +49,7 @@ class TrainingNode:
 
 @dataclass(frozen=True)
 class PassSaving:
-    """The additional cost that a step would have without a graph pass."""
+    """The additional nodes, bytes and FLOPs that a step would have without a graph pass."""
 
     nodes: int
     compulsory_bytes: int
@@ -154,7 +154,7 @@ class ExchangeTimes:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The data set of a training."""
+    """The name, checksum and size of the data set of a training."""
 
     name: str
     sha256: str = ""
@@ -165,7 +165,7 @@ class DataRecord:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """The record of a training."""
+    """The content of train.json: everything that is known about a training and its step."""
 
     format: int
     opbench: str

@@ -19,7 +19,7 @@ from opbench.report.run.sentences import code, count_noun, join_words
 from opbench.timing.stats import Difference
 
 COMBINED_STEP = "together"
-SAVES, COSTS, REST, ENDS = "#0072B2", "#D55E00", "#56B4E9", "#8a93a0"
+SAVES_COLOUR, COSTS_COLOUR, REST_COLOUR, ENDS_COLOUR = "#0072B2", "#D55E00", "#56B4E9", "#8a93a0"
 """Colours of choices that save time, of choices that cost time, of the remainder, and of the two networks."""
 
 
@@ -52,7 +52,7 @@ class Waterfall:
 
 def waterfall(record: Record) -> Waterfall | None:
     """Return the steps from the fastest PyTorch to opbench; None if one of the two has no time."""
-    best, total = phrases.fastest(phrases.peers(record)), record.total
+    best, total = phrases.fastest_peer(phrases.compared_peers(record)), record.total
     if not best or not best.measured or not total:
         return None
     timed = [
@@ -97,15 +97,15 @@ def waterfall_chart(record: Record) -> Chart | None:
         (
             0.0,
             chart.peer_s,
-            ENDS,
+            ENDS_COLOUR,
             units.time(chart.peer_s),
             f"{chart.peer}: {units.time(chart.peer_s)}",
         )
     ]
     for begin, step in zip(times_s, chart.steps, strict=False):
-        colour = REST if step.name == COMBINED_STEP else SAVES if step.change_s < 0 else COSTS
+        colour = REST_COLOUR if step.name == COMBINED_STEP else SAVES_COLOUR if step.change_s < 0 else COSTS_COLOUR
         bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
-    bars.append((0.0, chart.own_s, ENDS, units.time(chart.own_s), f"opbench: {units.time(chart.own_s)}"))
+    bars.append((0.0, chart.own_s, ENDS_COLOUR, units.time(chart.own_s), f"opbench: {units.time(chart.own_s)}"))
     top, low = max(times_s), min(0.0, *times_s)
     points = {}
     for row, (begin, length, colour, text, sentence) in enumerate(bars):
@@ -159,7 +159,7 @@ def attribution_sentences(record: Record) -> list[str]:
             f"From {chart.peer} ({units.time(chart.peer_s)}) to opbench ({units.time(chart.own_s)}): "
             f"{join_words(steps)}."
         )
-    if chart and (too_large := [code(name) for name in _beyond(record, chart)]):
+    if chart and (too_large := [code(name) for name in _savings_beyond_peer_time(record, chart)]):
         verb = "saves" if len(too_large) == 1 else "save"
         sentences.append(f"{join_words(too_large)} {verb} more than PyTorch's whole time, and no step shows it.")
     without_effect = [
@@ -171,7 +171,7 @@ def attribution_sentences(record: Record) -> list[str]:
     return sentences
 
 
-def _beyond(record: Record, chart: Waterfall) -> list[str]:
+def _savings_beyond_peer_time(record: Record, chart: Waterfall) -> list[str]:
     """Return the choices that save more than PyTorch's whole time, which cannot be steps."""
     additive_alternatives = [alternative for alternative in _alternatives(record) if alternative.additive]
     return [
@@ -184,18 +184,18 @@ def _beyond(record: Record, chart: Waterfall) -> list[str]:
 def attribution_rows(record: Record) -> list[dict[str, JSON]]:
     """Return one table row for each alternative."""
     chart = waterfall(record)
-    beyond = _beyond(record, chart) if chart else []
+    beyond = _savings_beyond_peer_time(record, chart) if chart else []
     return [
-        _row(alternative, record, drawn=alternative.additive and alternative.choice not in beyond)
+        _alternative_row(alternative, record, drawn=alternative.additive and alternative.choice not in beyond)
         for alternative in _alternatives(record)
     ]
 
 
-def _row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JSON]:
+def _alternative_row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JSON]:
     assert record.attribution
     difference, counts, plan = alternative.difference, alternative.counts, record.attribution.counts
     host = (
-        f"call from Python: {_times(alternative.host)} instead of {_times(alternative.plan_host)}"
+        f"call from Python: {_time_text(alternative.host)} instead of {_time_text(alternative.plan_host)}"
         if alternative.host
         else ""
     )
@@ -213,8 +213,8 @@ def _row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict
         "share": _share_text(difference.value / alternative.plan.median_s) if difference and alternative.plan else "",
         "nodes": _change_of(counts.nodes, plan.nodes) if counts else "–",
         "launches": _change_of(counts.launches, plan.launches) if counts else "–",
-        "bytes": phrases.size(counts.compulsory_bytes) if counts else "–",
-        "memory": phrases.size(counts.memory_bytes) if counts else "–",
+        "bytes": phrases.size_text(counts.compulsory_bytes) if counts else "–",
+        "memory": phrases.size_text(counts.memory_bytes) if counts else "–",
         "error": alternative.error,
     }
 
@@ -263,7 +263,7 @@ def _share_text(share: float) -> str:
     return units.ratio(share) if share > 10 else f"{'−' * (share < 0)}{units.percent(abs(share))}"
 
 
-def _times(host: Times | None) -> str:
+def _time_text(host: Times | None) -> str:
     return units.time(host.median_s) if host else "–"
 
 

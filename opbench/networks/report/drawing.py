@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from opbench import units
-from opbench.networks.records.network import NodeRecord, Record, ValueRecord, base, variant_of
+from opbench.networks.records.network import NodeRecord, Record, ValueRecord, memory_owner, variant_of
 from opbench.networks.report.layout import Box, Layout, Sizes, layered_layout
 from opbench.networks.report.phrases import headline_name, node_sentence, shape_text
 from opbench.report.charts.chart import Chart, shorten
@@ -18,13 +18,13 @@ from opbench.report.charts.svg import INK, MUTED, PAPER
 
 KINDS = {"memory": "#0072B2", "compute": "#009E73", "conversion": "#E69F00", "": "#56B4E9"}
 """Colour of a node by what limits its lower bound; layout conversions have a colour of their own."""
-WRONG = "#D55E00"
-NAME, SMALL, TINY = 8.5, 7.4, 6.6
+WRONG_COLOUR = "#D55E00"
+NAME_FONT_SIZE, SMALL_FONT_SIZE, TINY_FONT_SIZE = 8.5, 7.4, 6.6
 """Sizes of text in points."""
 
 
 def graph_chart(record: Record) -> Chart:
-    """Return the chart of a network's graph."""
+    """Return a chart with one box per node, with its variant and its share of the time, and arrows for the values."""
     items, edges = _items_and_edges(record)
     layout = layered_layout(items, list(edges))
     figure = Figure(figsize=(layout.width / 72, layout.height / 72))
@@ -75,20 +75,20 @@ def _legend(record: Record, timed: bool) -> str:
 
 def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
     """Return inputs, nodes and outputs in order, and each edge with its value."""
-    source = {base(record, name): f"input {name}" for name in record.inputs}
+    source = {memory_owner(record, name): f"input {name}" for name in record.inputs}
     items = list(source.values())
     edges: dict[tuple[str, str], str] = {}
     for node in record.nodes:
         node_item = f"node {node.name}"
         items.append(node_item)
         for name in node.inputs.values():
-            if (source_item := source.get(base(record, name))) is not None:
-                edges[source_item, node_item] = base(record, name)
-        source |= {base(record, name): node_item for name in node.outputs.values()}
+            if (source_item := source.get(memory_owner(record, name))) is not None:
+                edges[source_item, node_item] = memory_owner(record, name)
+        source |= {memory_owner(record, name): node_item for name in node.outputs.values()}
     for name in record.outputs:
         items.append(f"output {name}")
-        if (source_item := source.get(base(record, name))) is not None:
-            edges[source_item, f"output {name}"] = base(record, name)
+        if (source_item := source.get(memory_owner(record, name))) is not None:
+            edges[source_item, f"output {name}"] = memory_owner(record, name)
     return items, edges
 
 
@@ -122,7 +122,9 @@ def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value:
     direction = -1 if box.upward else 1
     y = box.y + direction * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
     shape = shape_text(record.values.get(value, ValueRecord()))
-    axes.text(box.x + 6, y, shape, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
+    axes.text(
+        box.x + 6, y, shape, fontsize=TINY_FONT_SIZE, color=MUTED, va="center", ha="left", parse_math=False, zorder=2
+    )
 
 
 def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
@@ -139,7 +141,9 @@ def _draw_end(axes: Axes, box: Box, sizes: Sizes, name: str) -> None:
         zorder=3,
     )
     axes.add_patch(shape)
-    axes.text(box.x, box.y, name, fontsize=SMALL, color=INK, va="center", ha="center", parse_math=False, zorder=4)
+    axes.text(
+        box.x, box.y, name, fontsize=SMALL_FONT_SIZE, color=INK, va="center", ha="center", parse_math=False, zorder=4
+    )
 
 
 def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Record, largest: float, gid: str) -> None:
@@ -159,7 +163,7 @@ def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Rec
             sizes.width,
             sizes.height,
             facecolor="none",
-            edgecolor=WRONG if wrong else colour,
+            edgecolor=WRONG_COLOUR if wrong else colour,
             linewidth=2.2 if wrong else 1.1,
             zorder=3.2,
             gid=gid,
@@ -180,20 +184,30 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     parts += [f"{units.percent(peak)} of peak"] if peak is not None else []
     parts += ["WRONG"] if wrong else []
     shares_text = " · ".join(parts)
-    max_characters = int((sizes.width - 15) / (0.60 * SMALL)) - len(shares_text) - 2
+    max_characters = int((sizes.width - 15) / (0.60 * SMALL_FONT_SIZE)) - len(shares_text) - 2
     text_style: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
     operator = f"{node.operator} {node.precision}".rstrip()
     name = shorten(node.name, 26)
-    axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **text_style)
-    axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **text_style)
-    axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **text_style)
+    axes.text(left, upper, name, fontsize=NAME_FONT_SIZE, color=INK, ha="left", fontweight="bold", **text_style)
+    axes.text(
+        left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL_FONT_SIZE, color=MUTED, ha="left", **text_style
+    )
+    axes.text(right, upper, time, fontsize=NAME_FONT_SIZE, color=INK, ha="right", fontweight="bold", **text_style)
     axes.text(
         left,
         lower,
         shorten(variant + config, max(12, max_characters)),
-        fontsize=SMALL,
+        fontsize=SMALL_FONT_SIZE,
         color=INK,
         ha="left",
         **text_style,
     )
-    axes.text(right, lower, shares_text, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **text_style)
+    axes.text(
+        right,
+        lower,
+        shares_text,
+        fontsize=SMALL_FONT_SIZE,
+        color=WRONG_COLOUR if wrong else INK,
+        ha="right",
+        **text_style,
+    )

@@ -9,18 +9,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from opbench import units
-from opbench.networks.records.network import MemoryRecord, Record, ValueLifetime, node_sum, value_lifetimes
+from opbench.networks.records.network import MemoryRecord, Record, ValueLifetime, sum_of_node_times_s, value_lifetimes
 from opbench.networks.report.drawing import KINDS
-from opbench.networks.report.phrases import node_sentence, size
+from opbench.networks.report.phrases import node_sentence, size_text
 from opbench.report.charts.chart import COLOURS, Chart, shorten
 from opbench.report.charts.svg import INK
 
-GAP = "#8a93a0"
+GAP_COLOUR = "#8a93a0"
 
 
 def timeline_chart(record: Record) -> Chart | None:
     """Return a chart of the nodes as consecutive bars; the dark part of a bar is the lower bound."""
-    total = node_sum(record)
+    total = sum_of_node_times_s(record)
     if not total:
         return None
     nodes, gap = record.nodes, record.gap_s or 0.0
@@ -46,7 +46,7 @@ def timeline_chart(record: Record) -> Chart | None:
         points[gid] = node_sentence(node)
         start += width
     if gap > 0:
-        axes.barh(len(nodes), gap * scale, left=start, height=0.66, color=GAP, linewidth=0.8)
+        axes.barh(len(nodes), gap * scale, left=start, height=0.66, color=GAP_COLOUR, linewidth=0.8)
         _place_bar_text(axes, len(nodes), start, gap * scale, end, units.time(gap))
     axes.set_xlim(0, 1.005 * end)
     axes.set_ylim(rows - 0.4, -0.6)
@@ -77,7 +77,8 @@ def byte_scale(top: int) -> tuple[float, str]:
 
 def lifetime_sentence(life: ValueLifetime, names: Sequence[str]) -> str:
     """Return the tooltip of a value: its size and lifetime with the nodes' names."""
-    return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
+    size_and_place = f"{size_text(life.nbytes)} at {size_text(life.offset)}"
+    return f"{life.value}: {size_and_place}, from {names[life.first]} to {names[life.last]}"
 
 
 def _gap_text(record: Record) -> str:
@@ -132,10 +133,10 @@ def memory_chart(record: Record) -> Chart | None:
         "network-memory",
         figure,
         "Memory",
-        f"{len(lifetimes)} values over {len(nodes)} nodes, {size(top)} at the peak.",
+        f"{len(lifetimes)} values over {len(nodes)} nodes, {size_text(top)} at the peak.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one buffer that all "
-        "share." + (f" A buffer for each value would take {size(naive)}." if naive else ""),
+        "share." + (f" A buffer for each value would take {size_text(naive)}." if naive else ""),
     )
 
 
@@ -153,7 +154,7 @@ def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
         is_below = side == "left" and nbytes > 0.93 * (
             peak or 0
         )  # Between lines this close the two texts would overlap.
-        axes.annotate(f"{label_text} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
+        axes.annotate(f"{label_text} {size_text(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
                       xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
                       va="top" if is_below else "bottom", fontsize=8)  # fmt: skip
 

@@ -15,8 +15,8 @@ Edge = tuple[str, str]
 
 FOLD_FROM = 14
 """Number of ranks from which a network with long edges is folded."""
-LANE = 9.0
-STUB = 12.0
+LANE_WIDTH = 9.0
+STUB_LENGTH = 12.0
 NEAR_SHARE = 0.22
 """Part of a gap at which edges turn before the box that they lead to; the rest is for the text with the shape."""
 
@@ -151,7 +151,7 @@ def _are_neighbours(cells: Mapping[str, tuple[int, int]], a: str, b: str) -> boo
 
 
 def _channel_width(lanes: int) -> float:
-    return 2 * STUB + LANE * max(0, lanes - 1) if lanes else STUB
+    return 2 * STUB_LENGTH + LANE_WIDTH * max(0, lanes - 1) if lanes else STUB_LENGTH
 
 
 def _place_boxes(
@@ -176,7 +176,7 @@ def _place_boxes(
                 centre = first_centre + position * (sizes.width + sizes.box_gap)
                 y = (row + 0.5) * (sizes.height + sizes.gap)
                 boxes[item] = Box(centre, y, c, row, c == 1, position == 0, position == len(items_in_rank) - 1)
-        x += width + max(_channel_width(margins[1]), 3 * STUB)
+        x += width + max(_channel_width(margins[1]), 3 * STUB_LENGTH)
     return boxes, column_ends
 
 
@@ -199,9 +199,9 @@ def _long_route(
     """Return the route of a long edge: out at the source's side, along its lane, in at the target's side."""
     a, b = (boxes[item] for item in edge)
     x = (
-        column_ends[0][0] - STUB - lane * LANE
+        column_ends[0][0] - STUB_LENGTH - lane * LANE_WIDTH
         if side == 0
-        else column_ends[0 if side == 1 else -1][1] + STUB + lane * LANE
+        else column_ends[0 if side == 1 else -1][1] + STUB_LENGTH + lane * LANE_WIDTH
     )
     leaves = _stub_route(a, out=True, to_left=side == 0, sizes=sizes)
     enters = _stub_route(b, out=False, to_left=side in (0, 1), sizes=sizes)

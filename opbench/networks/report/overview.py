@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench import units
 from opbench.errors import UsageError
-from opbench.networks.records.network import Record, Times, batch, is_network, read_network
+from opbench.networks.records.network import Record, Times, images_per_run, is_network, read_network
 from opbench.networks.records.training import TrainingRecord, is_training, read_training
 from opbench.networks.report import phrases
 from opbench.networks.report.training_comparison import opbench_bytes, step_peers
@@ -65,7 +65,7 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
     there is no table. Links are relative to the folder `base`.
     """
     records = [(folder, read_network(folder)) for folder in folders]
-    records.sort(key=lambda item: (item[1].network, batch(item[1]), item[1].precision))
+    records.sort(key=lambda item: (item[1].network, images_per_run(item[1]), item[1].precision))
     shared_gpu = _shared_gpu([record for _, record in records])
     rows = [row for folder, record in records if (row := _row(record, folder, base, brief, shared_gpu))]
     return _table(BRIEF_HEAD if brief else HEAD, rows, shared_gpu)
@@ -73,8 +73,8 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
 
 def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> str:
     """Return the row of a network; empty if it was not timed together with PyTorch."""
-    peer_times, total = phrases.peers(record), record.total
-    best = phrases.fastest(peer_times)
+    peer_times, total = phrases.compared_peers(record), record.total
+    best = phrases.fastest_peer(peer_times)
     if not total or not best or not best.measured or not best.ratio:
         return ""
     host_times = [peer.host for peer in peer_times if peer.host]
@@ -85,7 +85,7 @@ def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str)
         min(host_times, key=lambda t: t.median_s, default=None),
     )
     cells = [
-        _link((record.network, batch(record), record.precision), record, shared_gpu, folder, base),
+        _link((record.network, images_per_run(record), record.precision), record, shared_gpu, folder, base),
         f"**{units.time(total.median_s)}**",
         torch_time if brief else f"{torch_time} ({best.name})",
         units.ratio(best.ratio.value),
@@ -111,7 +111,7 @@ def trainings_overview(folders: Sequence[Path], base: Path) -> str:
 def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> str:
     """Return the row of a training; empty if its step was not compared with PyTorch's."""
     peers, step = step_peers(record), record.times.hot
-    best = phrases.fastest(peers)
+    best = phrases.fastest_peer(peers)
     if not step or not best or not best.measured or not best.ratio:
         return ""
     least_bytes = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)

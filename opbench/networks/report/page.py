@@ -10,7 +10,15 @@ from pathlib import Path
 from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import datasheet
-from opbench.networks.records.network import NodeRecord, NodeVerdict, Record, batch, by_time, node_sum, variant_of
+from opbench.networks.records.network import (
+    NodeRecord,
+    NodeVerdict,
+    Record,
+    images_per_run,
+    nodes_by_time,
+    sum_of_node_times_s,
+    variant_of,
+)
 from opbench.networks.report import phrases
 from opbench.networks.report.attribution import attribution_rows, attribution_sentences, waterfall_chart
 from opbench.networks.report.drawing import graph_chart
@@ -23,7 +31,7 @@ from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template
-from opbench.report.terminal import error
+from opbench.report.terminal import error_text
 from opbench.results.header import short_revision
 
 PAGE = "network.html"
@@ -77,14 +85,14 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
         "network.html.j2",
         title=phrases.short_name(record),
         facts=_header_facts(record),
-        answer=phrases.answer(record),
+        answer=phrases.answer_sentences(record),
         next_steps=phrases.next_steps(record),
         more_times=phrases.more_times(record),
         memory_sentences=phrases.memory_sentences(record),
         notices=phrases.notices(record),
-        bars=phrases.bars_of(_everyone(record)),
+        bars=phrases.bars_of(_all_times(record)),
         bars_caption="GPU time, cold L2 (median). The factor is the speedup of opbench.",
-        batch=batch(record),
+        batch=images_per_run(record),
         against=_comparison_rows(record),
         versions=_versions(record),
         graph=graph,
@@ -97,9 +105,9 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
         if record.attribution
         else False,
         work=[_work_row(node) for node in work_nodes(record)],
-        timed=node_sum(record) is not None,
+        timed=sum_of_node_times_s(record) is not None,
         between=_gap_note(record),
-        nodes=[_node_row(node, number_of_node[node.name], record, largest) for node in by_time(record)],
+        nodes=[_node_row(node, number_of_node[node.name], record, largest) for node in nodes_by_time(record)],
         memory_facts=_memory_rows(record),
         passes=record.passes,
         ceilings=ceilings_table(ceilings, datasheet(record.environment.gpu or ceilings.gpu) if ceilings else None),
@@ -130,14 +138,18 @@ def _header_facts(record: Record) -> list[str]:
 
 def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
     """Return the table rows of opbench and of PyTorch's modes, the fastest mode first."""
-    own_time, *other_times = _everyone(record) or (None,)
-    return [_peer_row(peer, batch(record), is_opbench=peer is own_time) for peer in (own_time, *other_times) if peer]
+    own_time, *other_times = _all_times(record) or (None,)
+    return [
+        _peer_row(peer, images_per_run(record), is_opbench=peer is own_time)
+        for peer in (own_time, *other_times)
+        if peer
+    ]
 
 
-def _everyone(record: Record) -> list[phrases.PeerTime]:
+def _all_times(record: Record) -> list[phrases.PeerTime]:
     """Return the times of opbench and of PyTorch's modes, the fastest mode first; empty without a comparison."""
     total = record.total
-    peers = phrases.peers(record)
+    peers = phrases.compared_peers(record)
     if not peers or not total:
         return []
     outputs = record.check.outputs.values() if record.check else ()
@@ -150,7 +162,7 @@ def _everyone(record: Record) -> list[phrases.PeerTime]:
 
 def _peer_row(peer: phrases.PeerTime, images: int, *, is_opbench: bool) -> dict[str, JSON]:
     value, _, ratio_interval = peer.times.partition(" ")
-    time, _, interval = phrases.span(peer.measured).partition(" [")
+    time, _, interval = phrases.time_with_interval(peer.measured).partition(" [")
     return {
         "own": is_opbench,
         "name": peer.name,
@@ -161,8 +173,8 @@ def _peer_row(peer: phrases.PeerTime, images: int, *, is_opbench: bool) -> dict[
         "ratio_ends": ratio_interval,
         "verdict": "" if is_opbench else peer.error or peer.verdict,
         "host": units.time(peer.host.median_s) if peer.host else "–",
-        "peak": phrases.size(peer.peak_bytes),
-        "error": error(peer.norm_error),
+        "peak": phrases.size_text(peer.peak_bytes),
+        "error": error_text(peer.norm_error),
     }
 
 
@@ -227,14 +239,14 @@ def _node_row(node: NodeRecord, node_number: int, record: Record, largest: float
         "bound": node.bound or "",
         "peak": units.percent(node.roof_share),
         "flops": units.si(node.flops or None, "FLOP"),
-        "bytes": phrases.size(node.compulsory_bytes),
+        "bytes": phrases.size_text(node.compulsory_bytes),
         "source": phrases.source_text_of(node),
-        "wrong": phrases.fault(node) if node.is_wrong else "",
+        "wrong": phrases.fault_word(node) if node.is_wrong else "",
         "reason": check.reason,
-        "error": error(check.worst_error),
-        "allowed": error(check.allowed_error),
-        "norm": error(check.norm_error),
-        "allowed_norm": error(check.allowed_norm_error),
+        "error": error_text(check.worst_error),
+        "allowed": error_text(check.allowed_error),
+        "norm": error_text(check.norm_error),
+        "allowed_norm": error_text(check.allowed_norm_error),
         "sort": {
             key: "" if value is None or not math.isfinite(value) else f"{value:.6g}" for key, value in sort.items()
         },
@@ -250,7 +262,7 @@ def _memory_rows(record: Record) -> list[tuple[str, str]]:
         "weights": memory.weights_bytes,
         "prepared once of weights": memory.prepared_bytes or None,
     }
-    return [(label, phrases.size(nbytes)) for label, nbytes in sizes.items() if nbytes is not None]
+    return [(label, phrases.size_text(nbytes)) for label, nbytes in sizes.items() if nbytes is not None]
 
 
 def _repeat_commands(record: Record) -> list[tuple[str, str]]:

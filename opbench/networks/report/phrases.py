@@ -12,10 +12,10 @@ from opbench.networks.records.network import (
     Record,
     Times,
     ValueRecord,
-    alone_time,
-    batch,
-    by_time,
-    least_time,
+    images_per_run,
+    lower_bound_s,
+    nodes_by_time,
+    sum_of_times_alone_s,
     variant_of,
 )
 from opbench.records import JSON
@@ -33,16 +33,16 @@ MAX_NAMED = 5
 
 def short_name(record: Record) -> str:
     """Return the name of a run without the network's sizes, such as "unet, batch 1, bf16"."""
-    return ", ".join(part for part in (record.network, f"batch {batch(record)}", record.precision) if part)
+    return ", ".join(part for part in (record.network, f"batch {images_per_run(record)}", record.precision) if part)
 
 
 def headline_name(record: Record) -> str:
     """Return the name of a run for headlines, such as "alexnet, batch 1, bf16"."""
-    sizes = ", ".join(f"{key} {value}" for key, value in {"batch": batch(record), **record.sizes}.items())
+    sizes = ", ".join(f"{key} {value}" for key, value in {"batch": images_per_run(record), **record.sizes}.items())
     return ", ".join(part for part in (record.network, sizes, record.precision) if part)
 
 
-def span(measured: Times | None, divisor: float = 1.0) -> str:
+def time_with_interval(measured: Times | None, divisor: float = 1.0) -> str:
     """Format a median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
@@ -50,7 +50,7 @@ def span(measured: Times | None, divisor: float = 1.0) -> str:
     return f"{units.time(median)} [{units.interval(low, high)}]"
 
 
-def size(nbytes: float | None) -> str:
+def size_text(nbytes: float | None) -> str:
     """Format a number of bytes, such as "1.5 MB"."""
     return units.si(nbytes, "B")
 
@@ -87,13 +87,13 @@ class PeerTime:
 
     @property
     def times(self) -> str:
-        """Return the ratio of the times with its interval, as text."""
+        """Return PyTorch's time divided by opbench's, with its interval, as text."""
         if self.ratio is None:
             return "–"
         return f"{units.ratio(self.ratio.value)} [{units.ratio(self.ratio.low)}, {units.ratio(self.ratio.high)}]"
 
 
-def peers(record: Record) -> list[PeerTime]:
+def compared_peers(record: Record) -> list[PeerTime]:
     """Return PyTorch's times compared with opbench's; in older records PyTorch's include launches."""
     own_time = record.total
     peer_times = []
@@ -106,10 +106,14 @@ def peers(record: Record) -> list[PeerTime]:
 
 def smallest_peer(record: Record) -> PeerTime | None:
     """Return PyTorch's mode with the smallest peak of memory, without weights; None without a measurement."""
-    return min((peer for peer in peers(record) if peer.peak_bytes), key=lambda peer: peer.peak_bytes or 0, default=None)
+    return min(
+        (peer for peer in compared_peers(record) if peer.peak_bytes),
+        key=lambda peer: peer.peak_bytes or 0,
+        default=None,
+    )
 
 
-def fastest(peer_times: Sequence[PeerTime]) -> PeerTime | None:
+def fastest_peer(peer_times: Sequence[PeerTime]) -> PeerTime | None:
     """Return the fastest mode of PyTorch with a time on opbench's clock; None without one."""
     timed = [(peer.measured.median_s, peer) for peer in peer_times if peer.ratio and peer.measured]
     return min(timed, key=lambda pair: pair[0])[1] if timed else None
@@ -147,13 +151,13 @@ def headline(record: Record) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def answer(record: Record) -> list[str]:
+def answer_sentences(record: Record) -> list[str]:
     """Return the first sentences of a page: how fast the network is, then whether it is right.
 
     Correctness comes first if something is wrong or nothing was timed.
     """
     correct = [sentence for sentence in (_correctness_sentence(record), _recognition_sentence(record)) if sentence]
-    best, total = fastest(peers(record)), record.total
+    best, total = fastest_peer(compared_peers(record)), record.total
     speed = [sentence for sentence in (_time_sentence(record),) if sentence]
     if best and total:
         sentence = speedup(best)
@@ -168,7 +172,7 @@ def next_steps(record: Record) -> list[str]:
 
 
 def more_times(record: Record) -> list[str]:
-    """Return sentences on times that `answer` omits."""
+    """Return sentences on times that `answer_sentences` omits."""
     times = [_time_sentence(record)] if _speedup_sentence(record) else []
     return [sentence for sentence in (*times, _host_sentence(record)) if sentence]
 
@@ -205,28 +209,28 @@ def memory_sentences(record: Record) -> list[str]:
 def _time_sentence(record: Record) -> str:
     total = record.total
     if not total and record.backend != "cpu":
-        return ""  # a wrong network is not timed; another sentence names the error
+        return ""  # a wrong network has no time; another sentence names the fault
     if not total:
         sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
         return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)
-    items = batch(record)
+    items = images_per_run(record)
     per_item = f", {units.time(total.median_s / items)} each" if items > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
     options = record.options
     launch_mode = "as one CUDA graph" if options.graph else "launched node by node"
     branches = ", parallel branches on streams of their own" if options.parallel else ""
-    time = f"{span(total)}{kernel}{per_item}"
+    time = f"{time_with_interval(total)}{kernel}{per_item}"
     return f"{_work_text(record)} takes {time}, {launch_mode}{branches}, from a {total.mode} start."
 
 
 def _work_text(record: Record) -> str:
-    items, noun = batch(record), "sequence" if "tokens" in record.sizes else "image"
+    items, noun = images_per_run(record), "sequence" if "tokens" in record.sizes else "image"
     return f"One {noun}" if items == 1 else f"A batch of {items} {noun}s"
 
 
 def _prediction_sentence(record: Record) -> str:
     """Return a sentence on the lower bound of the run on a GPU with known peaks."""
-    least_s, ceilings = least_time(record), record.ceilings or Peaks()
+    least_s, ceilings = lower_bound_s(record), record.ceilings or Peaks()
     if least_s is None:
         return ""
     source = "measured peaks" if ceilings.source == "measured" else "the datasheet's peaks"
@@ -238,14 +242,14 @@ def _prediction_sentence(record: Record) -> str:
         )
     else:
         bound_text = f"Lower bound on {name}: {units.time(least_s)} for their FLOPs and compulsory bytes, by {source}."
-    alone_s = alone_time(record)
+    alone_s = sum_of_times_alone_s(record)
     alone_text = f" Where they were measured, these variants took {units.time(alone_s)} one by one." if alone_s else ""
     return f"{bound_text}{alone_text}"
 
 
 def _speedup_sentence(record: Record) -> str:
     """Return a sentence on the speedup over PyTorch; empty unless one clock timed both."""
-    best, total = fastest(peers(record)), record.total
+    best, total = fastest_peer(compared_peers(record)), record.total
     if not best or not best.measured or not total:
         return ""
     text = speedup(best)
@@ -260,7 +264,7 @@ def _host_sentence(record: Record) -> str:
     opbench_host = record.host
     if not opbench_host:
         return ""
-    peer_hosts = [(peer.host.median_s, peer.name) for peer in peers(record) if peer.host]
+    peer_hosts = [(peer.host.median_s, peer.name) for peer in compared_peers(record) if peer.host]
     host_texts = [
         f"{name} {units.time(seconds)}" for seconds, name in [(opbench_host.median_s, "opbench"), *sorted(peer_hosts)]
     ]
@@ -269,10 +273,10 @@ def _host_sentence(record: Record) -> str:
 
 def _not_compared(record: Record) -> str:
     """Return sentences on PyTorch's modes without a speedup, with the reason."""
-    compared = peers(record)
+    compared = compared_peers(record)
     failed = [f"{peer.name} ({peer.error})" for peer in compared if peer.error]
     sentences = [f"Not compared: {'; '.join(failed)}."] if failed else []
-    if any(peer.measured and not peer.ratio for peer in compared) and not fastest(compared):
+    if any(peer.measured and not peer.ratio for peer in compared) and not fastest_peer(compared):
         sentences.append(
             "PyTorch's times in this older record include launches from the host and opbench's do not, so no speedup "
             "follows from them: run it again with `--compare torch`."
@@ -298,9 +302,9 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
     return f"{subject} chosen without measurements: {advice}."
 
 
-def _costly(record: Record) -> list[str]:
+def _costly_nodes(record: Record) -> list[str]:
     """Return the nodes that take most of the time, with their shares; for many nodes, the operators."""
-    nodes = [(node.name, 1, node.share) for node in by_time(record) if node.share]
+    nodes = [(node.name, 1, node.share) for node in nodes_by_time(record) if node.share]
     costly = _first_to_reach(nodes, MOST_OF_THE_TIME)
     if len(costly) <= MAX_NODES:
         return [f"{code(name)} ({units.percent(share)})" for name, _, share in costly]
@@ -322,14 +326,14 @@ def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> li
 
 def _limits_sentence(record: Record) -> str:
     """Return a sentence on the lower bound of the run and on the slowest nodes."""
-    least_s, total = least_time(record), record.total
+    least_s, total = lower_bound_s(record), record.total
     sentences = []
     if least_s and total:
         share = least_s / (total.kernel_s or total.median_s)
         sentences.append(
             f"The lower bound by the measured peaks is {units.time(least_s)}, {units.percent(share)} of the time."
         )
-    if costly := _costly(record):
+    if costly := _costly_nodes(record):
         sentences.append(f"Most of the time is in {join_words(costly)}.")
     return " ".join(sentences)
 
@@ -341,22 +345,22 @@ def _memory_sentence(record: Record) -> str:
         return ""
     text = "Activations and workspaces" if memory.workspaces else "Activations"
     limit = record.options.memory_bytes
-    sentence = f"{text} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
+    sentence = f"{text} take {size_text(peak)} at the peak" + (f" ({size_text(limit)} allowed)" if limit else "")
     if naive:
-        sentence += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
+        sentence += f", {units.percent(peak / naive)} of what a buffer for each would take ({size_text(naive)})"
     if lower_bound_bytes:
         sentence += (
             ", the least that any plan can do"
             if peak <= lower_bound_bytes
-            else f"; no plan can do with less than {size(lower_bound_bytes)}"
+            else f"; no plan can do with less than {size_text(lower_bound_bytes)}"
         )
     if (peer := smallest_peer(record)) and peer.peak_bytes:
         share = units.percent(peak / peer.peak_bytes)
-        sentence += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {share})"
+        sentence += f"; PyTorch takes at least {size_text(peer.peak_bytes)} ({peer.name}; ours is {share})"
     weights = memory.weights_bytes
     prepared = memory.prepared_bytes
-    prepared_text = f", the results of setup launches {size(prepared)}" if prepared else ""
-    return sentence + (f". Weights take {size(weights)}{prepared_text}." if weights else ".")
+    prepared_text = f", the results of setup launches {size_text(prepared)}" if prepared else ""
+    return sentence + (f". Weights take {size_text(weights)}{prepared_text}." if weights else ".")
 
 
 def _correctness_sentence(record: Record) -> str:
@@ -410,13 +414,13 @@ def is_right(record: Record) -> bool:
     return not any(node.is_wrong for node in record.nodes) and (record.check is None or record.check.right)
 
 
-def fault(node: NodeRecord) -> str:
+def fault_word(node: NodeRecord) -> str:
     """Return "wrong" for a node with wrong results, "failed" for one that did not finish."""
     return (node.check.status if node.check else "") or "wrong"
 
 
 def node_sentence(node: NodeRecord) -> str:
-    """Return the tooltip of a node."""
+    """Return the tooltip of a node in the timeline: name, time, bounds and variant."""
     parts = [f"{node.name}: {node.operator}/{''.join(variant_of(node))}{node.problem}"]
     if node.kernel_s is not None:
         parts.append(f"{units.time(node.kernel_s)}, {units.percent(node.share)} of the time")
@@ -425,7 +429,7 @@ def node_sentence(node: NodeRecord) -> str:
     if once := node.launches_once:
         parts.append(f"{count_noun(once, 'kernel')} ran once, when the weights were written")
     if node.check and node.is_wrong:
-        parts.append(f"{fault(node)}: {node.check.reason}")
+        parts.append(f"{fault_word(node)}: {node.check.reason}")
     return "; ".join(parts)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from opbench import units
-from opbench.networks.records.network import NodeRecord, Record, by_time, node_sum, variant_of
+from opbench.networks.records.network import NodeRecord, Record, nodes_by_time, sum_of_node_times_s, variant_of
 from opbench.networks.report import phrases
 from opbench.networks.report.attribution import attribution_sentences, attribution_table
 from opbench.networks.report.work_next import work_nodes
@@ -26,13 +26,15 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
         lines = _table(record, with_configs=False)
     heading, *lines = lines
     console.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
-    for node, line in zip(by_time(record), lines, strict=True):
+    for node, line in zip(nodes_by_time(record), lines, strict=True):
         console.print(Text(f"  {line}", style="red" if node.name in wrong else ""), soft_wrap=True)
         if below and (config := variant_of(node)[1]):
             console.print(Text(f"    {config.strip('[]')}", style="dim"), soft_wrap=True)
     for name, node in wrong.items():
         reason = (node.check.reason if node.check else "") or "beyond its tolerance"
-        console.print(Text(f"  {name} ({node.case}): {phrases.fault(node)}: {reason}", style="red"), soft_wrap=True)
+        console.print(
+            Text(f"  {name} ({node.case}): {phrases.fault_word(node)}: {reason}", style="red"), soft_wrap=True
+        )
     for sentence in phrases.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
     if record.attribution:
@@ -61,7 +63,7 @@ def _print_attribution(record: Record, console: Console) -> None:
 
 def _table(record: Record, *, with_configs: bool) -> list[str]:
     """Return the heading of the table, then one line per node."""
-    if node_sum(record) is None:
+    if sum_of_node_times_s(record) is None:
         work = [
             (
                 n.name,
@@ -72,7 +74,7 @@ def _table(record: Record, *, with_configs: bool) -> list[str]:
                 units.time(n.bound_s),
                 _verdict_text(n),
             )
-            for n in by_time(record)
+            for n in nodes_by_time(record)
         ]
         return align_columns(
             ("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6)
@@ -87,7 +89,7 @@ def _table(record: Record, *, with_configs: bool) -> list[str]:
             units.percent(n.roof_share),
             _verdict_text(n),
         )
-        for n in by_time(record)
+        for n in nodes_by_time(record)
     ]
     return align_columns(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
 
@@ -99,8 +101,8 @@ def _variant_text(node: NodeRecord, *, with_configs: bool) -> str:
 
 
 def _bytes_text(node: NodeRecord) -> str:
-    return phrases.size(node.compulsory_bytes)
+    return phrases.size_text(node.compulsory_bytes)
 
 
 def _verdict_text(node: NodeRecord) -> str:
-    return "not checked" if node.check is None else phrases.fault(node) if node.is_wrong else "right"
+    return "not checked" if node.check is None else phrases.fault_word(node) if node.is_wrong else "right"

@@ -25,7 +25,13 @@ from opbench.networks.report.training_comparison import (
     speed_text,
 )
 from opbench.networks.report.training_pictures import memory_map, step_chart
-from opbench.networks.report.training_ranks import devices, exchange_text, exchange_totals, over_ranks, pictures
+from opbench.networks.report.training_ranks import (
+    batch_text,
+    exchange_text,
+    exchange_totals,
+    ranks_and_micro_batches,
+    ranks_text,
+)
 from opbench.paths import next_command, write_atomically
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
@@ -163,9 +169,9 @@ def headline(record: TrainingRecord) -> list[str]:
     mean_text = f"the mean loss of {window} steps" if window > 1 else "the loss"
     score_text = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"Test {name} {score_text} after {int(step)} steps of {pictures(record)}; {mean_text} went from "
+        f"Test {name} {score_text} after {int(step)} steps of {batch_text(record)}; {mean_text} went from "
         f"{np.mean(losses[:window]):.4g} (first) to {np.mean(losses[-window:]):.4g} (last).",
-        f"{record.images_per_s:,.0f} {record.data.unit}/s{over_ranks(record)}, without evaluation on the test set and "
+        f"{record.images_per_s:,.0f} {record.data.unit}/s{ranks_text(record)}, without evaluation on the test set and "
         f"checkpoints; {record.parameters:,} parameters.",
         *_step_text(record),
         *exchange_text(record),
@@ -202,7 +208,7 @@ def _header_facts(record: TrainingRecord) -> list[tuple[str, str]]:
     return [
         (f"{record.data.unit} to train with", f"{record.data.items:,}"),
         ("batch", str(record.batch)),
-        *([("pictures of a step", pictures(record))] if math.prod(devices(record)) > 1 else []),
+        *([("pictures of a step", batch_text(record))] if math.prod(ranks_and_micro_batches(record)) > 1 else []),
         ("steps an epoch", str(record.steps_per_epoch)),
         ("epochs", f"{epochs:.4g}"),
         ("precision", record.precision),

@@ -50,15 +50,15 @@ def peer_text(record: TrainingRecord) -> list[str]:
         return []
     sentences = [first_step_text(comparison.first_step)]
     peer_times = step_peers(record)
-    if best := phrases.fastest(peer_times):
-        steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
+    if best := phrases.fastest_peer(peer_times):
+        steps = f"{phrases.time_with_interval(record.times.hot)} and {phrases.time_with_interval(best.measured)}"
         sentences.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in peer_times if peer.peak_bytes]:
         own_bytes, least_bytes = opbench_bytes(record), min(peaks)
         share = units.percent(own_bytes / least_bytes)
         sentences.append(
-            f"A step needs {phrases.size(own_bytes)} of memory, {share} of PyTorch's smallest mode "
-            f"({phrases.size(least_bytes)})."
+            f"A step needs {phrases.size_text(own_bytes)} of memory, {share} of PyTorch's smallest mode "
+            f"({phrases.size_text(least_bytes)})."
         )
     return sentences
 
@@ -73,7 +73,7 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
 
 def speed_text(record: TrainingRecord) -> str:
     """Return a sentence on which side's step is faster; "" without a comparison."""
-    best, hot = phrases.fastest(step_peers(record)), record.times.hot
+    best, hot = phrases.fastest_peer(step_peers(record)), record.times.hot
     return f"A step takes {units.time(hot.median_s)}: {phrases.speedup(best)}." if best and hot else ""
 
 
@@ -94,7 +94,7 @@ def _mode_name(name: str) -> str:
 
 
 def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
-    """Return PyTorch's time of steps back to back in one way, compared with opbench's."""
+    """Return PyTorch's time of steps back to back in one mode, compared with opbench's."""
     ratio = phrases.time_ratio(step.hot, record.times.hot)
     return phrases.PeerTime(_mode_name(name), step.hot, ratio, step.peak_bytes, None, step.error)
 
@@ -112,11 +112,11 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
         "ratio": ratio,
         "ratio_ends": ratio_interval,
         "verdict": "" if own else peer.error or peer.verdict,
-        "peak": phrases.size(peer.peak_bytes),
+        "peak": phrases.size_text(peer.peak_bytes),
     }
 
 
 def _interval_cells(measured: Times | None) -> tuple[str, str]:
     """Return a median and its 95 % interval as two table cells."""
-    median, _, interval = phrases.span(measured).partition(" [")
+    median, _, interval = phrases.time_with_interval(measured).partition(" [")
     return median, interval.rstrip("]")

@@ -10,14 +10,14 @@ from matplotlib.patches import Rectangle
 
 from opbench import units
 from opbench.networks.records.network import ValueLifetime, lifetimes_of
-from opbench.networks.records.training import AGAIN, GROUPS, ExchangedPart, TrainingRecord
+from opbench.networks.records.training import GROUPS, REPEATED_SUFFIX, ExchangedPart, TrainingRecord
 from opbench.networks.report.figures import byte_scale, lifetime_sentence, time_scale
-from opbench.networks.report.phrases import size
+from opbench.networks.report.phrases import size_text
 from opbench.report.charts.chart import COLOURS, Chart, shorten
 from opbench.report.charts.svg import INK, MUTED
 
 KINDS = ("convolution", "linear", "batch norm", "pooling, sampling", "other")
-ROOM = 0.035
+TOP_MARGIN_SHARE = 0.035
 """Least share of the whole for which a bar shows its name."""
 
 
@@ -60,7 +60,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         axes.patches[-1].set_gid(gid)
         share = width / scale / total
         points[gid] = f"{node.name} ({node.operator}): {units.time(width / scale)}, {units.percent(share)}"
-        if share > ROOM:
+        if share > TOP_MARGIN_SHARE:
             name = shorten(node.name.partition(".")[0], max(3, int(share * 120)))
             axes.text(end + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         end += width
@@ -108,7 +108,8 @@ def _draw_exchanges(
         axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
         axes.patches[-1].set_gid(f"x{exchange_index}")
         points[f"x{exchange_index}"] = (
-            f"{size(exchanged_part.nbytes)} behind {exchanged_part.after}: {units.time(exchanged_part.alone_s)} alone"
+            f"{size_text(exchanged_part.nbytes)} behind {exchanged_part.after}: "
+            f"{units.time(exchanged_part.alone_s)} alone"
         )
         free_from = begin + width
     return free_from
@@ -135,7 +136,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     }
     axes.axvline(turn_index - 0.5, color=INK, linewidth=0.9, linestyle="--")
     axes.annotate(
-        f"across the middle: {size(_total_bytes(kept))}",
+        f"across the middle: {size_text(_total_bytes(kept))}",
         (turn_index - 0.5, 1.0),
         (4, -9),
         color=INK,
@@ -149,14 +150,16 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     axes.set_ylabel(f"offset ({unit_name})")
     axes.grid(True, axis="y")
     legend_entries = [("made by forward, read by backward", COLOURS[0]), ("forward only", COLOURS[4])]
-    recomputed_entry = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in lifetimes) else []
+    recomputed_entry = (
+        [("computed again", COLOURS[2])] if any(REPEATED_SUFFIX in life.value for life in lifetimes) else []
+    )
     _legend(axes, [*legend_entries, ("made by backward", COLOURS[1]), *recomputed_entry, ("workspace", MUTED)])
     return Chart(
         "training-memory",
         figure,
         "Memory of a step",
-        f"{len(lifetimes)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_total_bytes(kept))} "
-        "live across the middle.",
+        f"{len(lifetimes)} values over {len(record.nodes)} nodes, {size_text(top)} at the peak; "
+        f"{size_text(_total_bytes(kept))} live across the middle.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one arena. What forward "
         "makes and backward reads cannot share a place with anything between.",
@@ -173,7 +176,7 @@ def _draw_lifetime(
     """Draw the rectangle of one value; return its tooltip."""
     is_kept = life.first < turn_index <= life.last
     colour = COLOURS[0] if is_kept else COLOURS[4] if life.last < turn_index else COLOURS[1]
-    colour = COLOURS[2] if AGAIN in life.value else colour
+    colour = COLOURS[2] if REPEATED_SUFFIX in life.value else colour
     colour = MUTED if life.is_workspace else colour
     corner = (life.first - 0.47, life.offset / unit)
     axes.add_patch(

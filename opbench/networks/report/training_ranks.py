@@ -6,21 +6,21 @@ from opbench import units
 from opbench.networks.records.training import TrainingRecord
 
 
-def devices(record: TrainingRecord) -> tuple[int, int]:
+def ranks_and_micro_batches(record: TrainingRecord) -> tuple[int, int]:
     """Return the number of ranks, and of the micro-batches that each trains before an update."""
     recipe = record.recipe
     return int(recipe.get("ranks", "1")), int(recipe.get("accumulate", "1"))
 
 
-def pictures(record: TrainingRecord) -> str:
+def batch_text(record: TrainingRecord) -> str:
     """Return the ranks, micro-batches and batch size of a step as text, if there are several."""
-    ranks, accumulate = devices(record)
+    ranks, accumulate = ranks_and_micro_batches(record)
     return " x ".join(str(count) for count in (ranks, accumulate, record.batch) if count > 1) or "1"
 
 
-def over_ranks(record: TrainingRecord) -> str:
-    """Return the number of devices as text; empty for one device."""
-    ranks, _ = devices(record)
+def ranks_text(record: TrainingRecord) -> str:
+    """Return a phrase with the number of ranks, such as " on 4 GPUs"; "" for one rank."""
+    ranks, _ = ranks_and_micro_batches(record)
     return f" over {ranks} {'GPUs' if record.backend == 'cuda' else 'ranks'}" if ranks > 1 else ""
 
 
@@ -45,5 +45,5 @@ def exchange_text(record: TrainingRecord) -> list[str]:
 def exchange_totals(record: TrainingRecord, group: str) -> tuple[int, float]:
     """Return the number of exchanges in a group of a step, and their time in seconds."""
     if group != "exchange" or record.exchange is None:
-        return int(group == "exchange" and devices(record)[0] > 1), 0.0
+        return int(group == "exchange" and ranks_and_micro_batches(record)[0] > 1), 0.0
     return len(record.exchange.parts), record.exchange.alone_s

@@ -14,12 +14,12 @@ from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import require_fitting
 from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from opbench.networks.plan.setup_launches import constants, weight_setup, workspace_of
-from opbench.shipping.choosing import ShipTarget, require_own
+from opbench.shipping.choosing import ShipTarget, require_shippable_variant
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.fixed_text import banner, c_string, template, wrap_code
 from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
-from opbench.shipping.launching import LaunchCode, aligned, launch_code, safe
-from opbench.shipping.source import kernels_and_launching, updates
+from opbench.shipping.launching import LaunchCode, cpp_name, launch_code, round_up_to_alignment
+from opbench.shipping.source import kernels_and_launching, update_lines
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class NodeCode:
     @property
     def function(self) -> str:
         """Return the name of the node's C++ function."""
-        return safe(self.node.name)
+        return cpp_name(self.node.name)
 
 
 @dataclass(frozen=True)
 class NetworkProgram:
-    """The data from which the C++ source is generated."""
+    """A network prepared for shipping: node code, memory plan and kernels for its C++ source."""
 
     name: str
     gpu: ShipTarget
@@ -51,17 +51,19 @@ class NetworkProgram:
     graph: Graph
     nodes: tuple[NodeCode, ...]
     memory: MemoryPlan
-    found: tuple[KernelText, ...]
+    kernel_texts: tuple[KernelText, ...]
     text: DeviceText
     compiled: CompiledText
-    norm: float
+    output_tolerance: float
     """Tolerance of an output, relative, in norm."""
     command: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     """Name of each value in the source."""
 
 
-def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm: float, command: str) -> NetworkProgram:
+def make_program(
+    graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, output_tolerance: float, command: str
+) -> NetworkProgram:
     """Return the program of a network; raise UsageError for a training step, or for a case that cannot be shipped."""
     if graph.state:
         raise UsageError(
@@ -72,17 +74,28 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
         )
     require_fitting(graph, cases)
     for case in cases.values():
-        require_own(case, gpu)
+        require_shippable_variant(case, gpu)
     by_request = kernel_texts(cases[node.name] for node in graph.nodes)
     modules = tuple(by_request.values())
     text = device_text(modules)
     arch = architecture(modules, gpu.arch)
     compiled = compile_text(text, modules, arch)
     nodes = tuple(_node_code(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
-    sizes = {node.node.name: sum(aligned(t.nbytes) for t in node.workspace) for node in nodes}
+    sizes = {node.node.name: sum(round_up_to_alignment(t.nbytes) for t in node.workspace) for node in nodes}
     memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
     return NetworkProgram(
-        safe(graph.name), gpu, arch, graph, nodes, memory, modules, text, compiled, norm, command, _names(graph)
+        cpp_name(graph.name),
+        gpu,
+        arch,
+        graph,
+        nodes,
+        memory,
+        modules,
+        text,
+        compiled,
+        output_tolerance,
+        command,
+        _names(graph),
     )
 
 
@@ -97,7 +110,9 @@ def _node_code(
     setup = weight_setup(graph, node, case)
     written = set(node.inputs) - set(constants(graph, node))
     kernel_text = by_request[case.request()]
-    code = launch_code(case, kernel_text, sm_count, compiled.sizes, written, separate_setup=bool(setup.launches))
+    code = launch_code(
+        case, kernel_text, sm_count, compiled.parameter_sizes, written, separate_setup=bool(setup.launches)
+    )
     workspaces = case.workspace(sm_count)
     persistent = tuple(t for t in workspaces if t.name in setup.persistent)
     scratch = tuple(t for t in workspaces if t.name in set(setup.workspaces) - set(setup.persistent))
@@ -109,7 +124,7 @@ def _names(graph: Graph) -> dict[str, str]:
     names: dict[str, str] = {}
     used_names = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
     for value in graph.values:
-        name = safe(value)
+        name = cpp_name(value)
         while name in used_names:
             name += "_"
         used_names.add(name)
@@ -121,19 +136,21 @@ def _names(graph: Graph) -> dict[str, str]:
 
 
 def program_text(program: NetworkProgram) -> str:
-    """Return the C++ source of a program."""
-    n = program.name
+    """Return the C++ source of a network's program."""
+    prefix = program.name
     includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
     sections = [
         "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_file_outline(program)]),
         "\n".join(f"#include <{name}>" for name in includes),
-        *kernels_and_launching(program.text, program.found, program.compiled, [node.code for node in program.nodes]),
+        *kernels_and_launching(
+            program.text, program.kernel_texts, program.compiled, [node.code for node in program.nodes]
+        ),
         *(template(template_name) for template_name in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
         "namespace layer {\n\n"
         + "\n\n".join(wrap_code(_layer_function(node)) for node in program.nodes)
         + "\n\n}  // namespace layer",
-        f"// ---- {n} " + "-" * (114 - len(n)),
+        f"// ---- {prefix} " + "-" * (114 - len(prefix)),
         wrap_code(_main_program(program)),
     ]
     return "\n\n".join(sections) + "\n"
@@ -162,12 +179,14 @@ def _tensor_comment(graph: Graph, name: str) -> str:
 def _layer_function(node_code: NodeCode) -> str:
     """Return the C++ function of a node, and that of its setup launches."""
     code, name = node_code.code, node_code.function
-    tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
+    tensors = [f"const void* {cpp_name(t.name)}" for t in code.inputs] + [
+        f"void* {cpp_name(t.name)}" for t in code.outputs
+    ]
     persistent = {t.name for t in node_code.persistent}
     functions = []
     if code.setup_lines.lines:
-        parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.setup_lines.reads]
-        parameters += [f"void* {safe(t.name)}" for t in node_code.persistent] + (
+        parameters = [f"const void* {cpp_name(t.name)}" for t in code.inputs if t.name in code.setup_lines.reads]
+        parameters += [f"void* {cpp_name(t.name)}" for t in node_code.persistent] + (
             ["void* workspace"] if node_code.scratch else []
         )
         lines = [f"// Once: {', '.join(sorted(persistent))} of what never changes."]
@@ -179,11 +198,13 @@ def _layer_function(node_code: NodeCode) -> str:
         functions.append("\n".join(lines))
     parameters = (
         tensors
-        + [f"void* {safe(t.name)}" for t in node_code.persistent]
+        + [f"void* {cpp_name(t.name)}" for t in node_code.persistent]
         + (["void* workspace"] if node_code.workspace else [])
     )
     used_names = {*code.other_lines.reads, *code.updates, *code.updates.values()}
-    unused = [safe(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in used_names]
+    unused = [
+        cpp_name(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in used_names
+    ]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
         name,
@@ -191,7 +212,7 @@ def _layer_function(node_code: NodeCode) -> str:
         [
             *_tensor_declarations(node_code.workspace),
             *(f"    (void){x};" for x in unused),
-            *updates(code),
+            *update_lines(code),
             *(f"    {line}" for line in code.other_lines.lines),
         ],
     )
@@ -207,19 +228,19 @@ def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
     lines, offset = [], 0
     for tensor in tensors:
         text = f"{tensor.elements} of {tensor.dtype}"
-        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {text}")
-        offset += aligned(tensor.nbytes)
+        lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
+        offset += round_up_to_alignment(tensor.nbytes)
     return lines
 
 
 def _main_program(program: NetworkProgram) -> str:
-    graph, names, n = program.graph, program.names, program.name
+    graph, names, prefix = program.graph, program.names, program.name
     digits = program.arch.removeprefix("sm_").rstrip("a")
     lines = [
         "int main(int count, char** words) {",
         f'    require_gpu({digits[:-1]}, {digits[-1]}, {str(program.arch.endswith("a")).lower()}, "{program.arch}");',
-        f'    const Tensors file("{n}_weights.safetensors");',
-        f'    const Tensors example(count > 1 ? words[1] : "{n}_example.safetensors");',
+        f'    const Tensors file("{prefix}_weights.safetensors");',
+        f'    const Tensors example(count > 1 ? words[1] : "{prefix}_example.safetensors");',
         "",
         "    // Weights, as the kernels read them.",
     ]
@@ -230,7 +251,7 @@ def _main_program(program: NetworkProgram) -> str:
         "",
         "    // What lives between layers, in one piece: where two share a place, one is done before the other begins.",
         f"    const Memory arena({program.memory.peak_bytes});",
-        *(_memory_of(program, name) for name in _in_order(graph)),
+        *(_memory_declaration(program, name) for name in _values_in_order(graph)),
     ]
     lines += _setup_code(program)
     lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
@@ -246,20 +267,20 @@ def _main_program(program: NetworkProgram) -> str:
         copy_arguments = f"{names[name]}, example.at({c_string(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
         lines.append(f'    check(cudaMemcpy({copy_arguments}), "the input");')
     lines += [
-        f'    check_launched(run(nullptr), "{n}");',
-        f'    check(cudaDeviceSynchronize(), "{n}");',
+        f'    check_launched(run(nullptr), "{prefix}");',
+        f'    check(cudaDeviceSynchronize(), "{prefix}");',
         "    bool right = true;",
     ]
     types = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
     for name in graph.outputs:
         value, result = graph.values[name], f"{names[name]}_result"
         c_type, shape = types[value.dtype], ", ".join(map(str, value.shape))
-        judge_call = f"judged(example, {c_string(name)}, {result}.content, {c_type}, 1, {program.norm!r})"
+        judge_call = f"judged(example, {c_string(name)}, {result}.content, {c_type}, 1, {program.output_tolerance!r})"
         lines += [
             f"    const Result {result}({c_string(name)}, {names[name]}, {value.nbytes}, {c_type});",
-            f'    {result}.write("{n}_output.safetensors", "[{shape}]");'
+            f'    {result}.write("{prefix}_output.safetensors", "[{shape}]");'
             if len(graph.outputs) == 1
-            else f'    {result}.write("{n}_{names[name]}.safetensors", "[{shape}]");',
+            else f'    {result}.write("{prefix}_{names[name]}.safetensors", "[{shape}]");',
             f'    if (example.has("{name}.reference")) right &= {judge_call};',
         ]
     lines += [
@@ -272,7 +293,7 @@ def _main_program(program: NetworkProgram) -> str:
     return "\n".join(lines)
 
 
-def _in_order(graph: Graph) -> list[str]:
+def _values_in_order(graph: Graph) -> list[str]:
     """Return all values except weights: inputs and results in order, then views."""
     computed = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
     all_names = dict.fromkeys((*computed, *graph.values))
@@ -280,7 +301,7 @@ def _in_order(graph: Graph) -> list[str]:
     return sorted(without_weights, key=lambda name: graph.base(name) != name)
 
 
-def _memory_of(program: NetworkProgram, name: str) -> str:
+def _memory_declaration(program: NetworkProgram, name: str) -> str:
     """Return the place of a value that is not a weight: in the one allocation, or in another value's memory."""
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.memory_range(name)
@@ -296,7 +317,7 @@ def _memory_of(program: NetworkProgram, name: str) -> str:
 
 
 def _setup_buffer(node_code: NodeCode, tensor: Tensor) -> str:
-    return f"{node_code.function}_{safe(tensor.name)}"
+    return f"{node_code.function}_{cpp_name(tensor.name)}"
 
 
 def _setup_code(program: NetworkProgram) -> list[str]:
@@ -313,7 +334,7 @@ def _setup_code(program: NetworkProgram) -> list[str]:
         call = f"layer::prepare_{node.function}({', '.join(arguments)})"
         line = f'check_launched({call}, "prepare_{node.function}");'
         if node.scratch:
-            size = sum(aligned(tensor.nbytes) for tensor in node.scratch)
+            size = sum(round_up_to_alignment(tensor.nbytes) for tensor in node.scratch)
             lines += [
                 "    {",
                 f"        const Memory scratch({size});",

@@ -13,7 +13,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.gpu.limits.products import MULTIPROCESSORS
 from opbench.graph.graph import Graph
-from opbench.insight.defaults import target as chosen_for
+from opbench.insight.defaults import ranking_gpu as chosen_for
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
@@ -24,11 +24,11 @@ from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
 from opbench.records import JSON
-from opbench.shipping.building import cmakelists, makefile, table
-from opbench.shipping.choosing import ShipTarget, target
+from opbench.shipping.building import cmakelists, makefile, markdown_table
+from opbench.shipping.choosing import ShipTarget, find_target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
-from opbench.shipping.numbers_file import Numbers
+from opbench.shipping.numbers_file import TensorFile
 from opbench.shipping.shipping import ShipResult
 
 
@@ -38,14 +38,14 @@ def ship_network(
     """Write the program of a network; on UsageError, CompileError or EnvironmentFault write no file."""
     out = options.out
     require_free(out, replace)
-    device = target(gpu)
+    device = find_target(gpu)
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
     graph, _ = apply_enabled_passes(original, options)
     catalog = Catalog(options.variants)
     graph, plan, _ = plan_network(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment_of(device)))
-    _require_alike(plan, device, options)
+    _require_plan_of_gpu(plan, device, options)
     cases = plan.cases(graph, catalog)
     on_progress(f"compiling {len(graph.nodes)} layers")
     command = " ".join(("opbench", *options.command))
@@ -57,8 +57,10 @@ def ship_network(
     files = _files(program, inputs, reference)
     write_folder(out, files, _manifest(program, options), replace)
     size = units.si(sum(map(len, files.values())), "B")
-    notes = (f"no cubin: {program.compiled.why_not}",) if program.compiled.why_not else ()
-    return ShipResult(out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.found)} kernel texts, {size}")
+    notes = (f"no cubin: {program.compiled.failure_reason}",) if program.compiled.failure_reason else ()
+    return ShipResult(
+        out, notes, f"wrote {out}: {len(graph.nodes)} layers, {len(program.kernel_texts)} kernel texts, {size}"
+    )
 
 
 def _environment_of(gpu: ShipTarget) -> Environment:
@@ -69,9 +71,9 @@ def _environment_of(gpu: ShipTarget) -> Environment:
     return Environment(gpu=gpu.name, compute_capability=capability, sm_count=gpu.sm_count)
 
 
-def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
+def _require_plan_of_gpu(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
     """Raise UsageError for a plan that was made for another GPU."""
-    if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
+    if options.plan and plan.gpu and find_target(plan.gpu).arch != gpu.arch:
         raise UsageError(
             f"{options.plan}: this plan is for {plan.gpu}, but --gpu names {gpu.name} ({gpu.arch}); name the GPU of "
             "the plan with --gpu, or make a plan on that GPU: opbench net run NAME --tune",
@@ -89,8 +91,8 @@ def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
 
 
 def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[str, bytes]:
-    graph, n = program.graph, program.name
-    weights, example = Numbers(), Numbers()
+    graph, prefix = program.graph, program.name
+    weights, example = TensorFile(), TensorFile()
     for name, array in graph.weights.items():
         dtype = graph.values[name].dtype
         weights.add(name, to_storage(array, dtype), dtype)
@@ -101,13 +103,13 @@ def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[s
         if name in reference:
             example.add(f"{name}.reference", reference[name].astype(np.float64), "f64")
     metadata = {"made by": program.command, "network": graph.name}
-    cubin = f"{n}.{program.arch}.cubin"
+    cubin = f"{prefix}.{program.arch}.cubin"
     files = {
-        f"{n}.cu": program_text(program).encode(),
-        f"{n}_weights.safetensors": weights.content(metadata),
-        f"{n}_example.safetensors": example.content({**metadata, "reference": "float64, NumPy"}),
-        "Makefile": makefile(n, program.arch, "network", cubin).encode(),
-        "CMakeLists.txt": cmakelists(n, program.arch, "network").encode(),
+        f"{prefix}.cu": program_text(program).encode(),
+        f"{prefix}_weights.safetensors": weights.to_bytes(metadata),
+        f"{prefix}_example.safetensors": example.to_bytes({**metadata, "reference": "float64, NumPy"}),
+        "Makefile": makefile(prefix, program.arch, "network", cubin).encode(),
+        "CMakeLists.txt": cmakelists(prefix, program.arch, "network").encode(),
         "README.md": _readme(program, cubin).encode(),
         "LICENSE": licence(),
         **{name: text.encode() for name, text in program.text.headers.items()},
@@ -129,7 +131,7 @@ def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, JSON]:
 
 
 def _readme(program: NetworkProgram, cubin: str) -> str:
-    n, graph = program.name, program.graph
+    prefix, graph = program.name, program.graph
     rows = [("layer", "problem", "variant", "kernels")]
     for node in program.nodes:
         case = node.code.case
@@ -138,20 +140,20 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
     peak_bytes, naive_bytes = program.memory.peak_bytes, program.memory.naive_bytes
     weights = sum(graph.values[name].nbytes for name in graph.weights)
     lines = [
-        f"# {n} as one program for {program.gpu.name} ({program.arch})",
+        f"# {prefix} as one program for {program.gpu.name} ({program.arch})",
         "",
-        f"Made by `{program.command}` (opbench {__version__}, MIT License). `{n}.cu` is all of it: kernels, a",
-        f"function a layer, and `main()`, which calls them in order. `{n}_weights.safetensors` has the weights as the",
-        f"kernels read them, `{n}_example.safetensors` an input and the float64 reference's result.",
+        f"Made by `{program.command}` (opbench {__version__}, MIT License). `{prefix}.cu` has kernels, one",
+        f"function per layer, and `main()`, which calls them in order. `{prefix}_weights.safetensors` has the weights",
+        f"as kernels read them, `{prefix}_example.safetensors` an input and the result of the float64 reference.",
         "",
         "```sh",
         "make test                                          # nvcc; exit code 0: as the reference has it",
         f"make clean && make test cubin=1                    # g++ alone, with the kernels of {cubin}",
-        f"./{n} mine.safetensors                             # another input, under the same name and shape",
+        f"./{prefix} mine.safetensors                             # another input, under the same name and shape",
         "TIME=1 make test                                   # the time of a run, launch by launch and as a CUDA graph",
         "```",
         "",
-        *table(rows),
+        *markdown_table(rows),
         "",
         f"Memory: {units.si(weights, 'B')} of weights; {units.si(peak_bytes, 'B')} for all that lives between layers,",
         f"in one piece ({units.si(naive_bytes, 'B')} if nothing shared a place).",

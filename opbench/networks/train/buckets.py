@@ -10,7 +10,7 @@ from opbench.kernels.tensors import DTYPES
 
 Bucket = tuple[int, tuple[int, int]]
 """The number of the node that completes a range of the arena, and the range."""
-BYTES_PER_S, BEGIN_S = 180e9, 10e-6
+BYTES_PER_S, START_S = 180e9, 10e-6
 """Bandwidth and latency of an exchange between two H200s with twelve blocks (200 MB in 0.96 ms).
 
 They only decide which nodes run at the same time; do not quote them.
@@ -26,7 +26,7 @@ def micro_batch(training: Training, exchange: Exchange) -> list[Node]:
     return [n for n in training.graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
 
 
-def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
+def gradient_buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
     """Return ranges of the gradients in order of completion, each with the number of the node that completes it.
 
     Gradients are in the arena in the order in which they are computed, so a range is complete when its last one
@@ -55,27 +55,27 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
 
 
 def overlapped_buckets(
-    training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], fewer_s: Callable[[Node], float]
+    training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], reduced_s: Callable[[Node], float]
 ) -> list[str]:
     """Return the nodes that should leave some multiprocessors to an exchange that runs at the same time.
 
-    Otherwise a grid as large as the device waits in part until the exchange ends. `fewer_s` is the time of a
+    Otherwise a grid as large as the device waits in part until the exchange ends. `reduced_s` is the time of a
     node in seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange
     waits for all micro-batches.
     """
     exchange = training.exchange
     if exchange is None or exchange.adds:
         return []
-    range_by_node, now_s, until_s = dict(buckets(training, bucket_bytes)), 0.0, 0.0
+    range_by_node, now_s, until_s = dict(gradient_buckets(training, bucket_bytes)), 0.0, 0.0
     names: list[str] = []
     for index, node in enumerate(micro_batch(training, exchange)):
         node_s = expected_s(node)
-        if now_s < until_s and GAIN_FACTOR * (fewer_s(node) - node_s) <= min(until_s - now_s, node_s):
+        if now_s < until_s and GAIN_FACTOR * (reduced_s(node) - node_s) <= min(until_s - now_s, node_s):
             names.append(node.name)
         now_s += node_s
         if index in range_by_node:
             start, end = range_by_node[index]
-            until_s = max(now_s, until_s) + BEGIN_S + (end - start) * DTYPES["f32"].itemsize / BYTES_PER_S
+            until_s = max(now_s, until_s) + START_S + (end - start) * DTYPES["f32"].itemsize / BYTES_PER_S
     return names
 
 

@@ -109,7 +109,7 @@ class RankGroup:
         self._since, self._longest = 0.0, 0.0
         """The time when the current wait for the device began, 0 for none, and the longest wait so far, in seconds."""
 
-    def beat(self) -> None:
+    def start_heartbeat(self) -> None:
         """Start a thread that sends heartbeats."""
 
         def beating() -> None:
@@ -129,7 +129,7 @@ class RankGroup:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark the time within the `with` block as waiting for the device.
+        """Report the time within the `with` block, in heartbeats, as waiting for the device.
 
         The wait ends when the device's work does, unless this or another rank has stopped.
         """
@@ -158,7 +158,7 @@ class RankGroup:
         return cast(list[T], self._pipe.recv())
 
     def share(self, value: T) -> T:
-        """Return the value that rank 0 passes."""
+        """Return on every rank the value that rank 0 passes."""
         return self.gather(value)[0]
 
     def agree(self, label: str, value: object) -> None:
@@ -172,16 +172,16 @@ class RankGroup:
                 subject=label,
             )
 
-    def tell(self, standing: TrainingProgress | Progress) -> None:
+    def tell(self, progress: TrainingProgress | Progress) -> None:
         """Report the progress of the training, or of --tune, to the main process."""
-        self._send(standing)
+        self._send(progress)
 
-    def done(self) -> None:
-        """Report the normal end; no message follows."""
+    def send_done(self) -> None:
+        """Tell the main process that this rank has ended normally; no message follows."""
         self._send(RankDone())
 
     def failed(self, error: BaseException) -> None:
-        """Report an exception that ends this rank; no message follows."""
+        """Tell the main process which exception ends this rank; no message follows."""
         class_names = tuple(error_class.__name__ for error_class in type(error).__mro__)
         if isinstance(error, OpbenchError):
             self._send(RankFailed(class_names, error.message, error.location, error.kind))
@@ -193,7 +193,7 @@ DescribeDeath = Callable[[int, str], str]
 """Returns the message for a lost rank, from its number and how it hangs; the second is empty for a crash."""
 
 
-def serve(
+def serve_ranks(
     pipes: Sequence[Connection],
     tell: Callable[[TrainingProgress], None],
     describe_death: DescribeDeath,
@@ -236,12 +236,14 @@ class _Server:
         Raises RankLost if a rank's process ends or hangs.
         """
         for pipe in self.pipes:
-            limit(pipe, SILENCE_LIMIT_S)
+            set_time_limit(pipe, SILENCE_LIMIT_S)
         checked_s = time.monotonic()
         self.last_message_s = dict.fromkeys(range(len(self.pipes)), checked_s)
         while len(self.done) < len(self.pipes):
             running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-            pause_s = time.monotonic() - checked_s  # while this process was stopped or busy, no rank counts as silent
+            pause_s = (
+                time.monotonic() - checked_s
+            )  # the time in which this process was stopped or busy does not count as silence of a rank
             self.last_message_s = {rank: heard + pause_s for rank, heard in self.last_message_s.items()}
             readable = wait([self.pipes[rank] for rank in running], HEARTBEAT_S)
             checked_s = time.monotonic()
@@ -260,12 +262,14 @@ class _Server:
             elif isinstance(message, GroupRequest):
                 self.requests[rank] = message, self._receive_array(pipe) if isinstance(message, SumRequest) else None
         except BlockingIOError:
-            raise self._lost(rank, f"it did not end within {SILENCE_LIMIT_S:g} s the message that it began") from None
+            raise self._rank_lost(
+                rank, f"it did not end within {SILENCE_LIMIT_S:g} s the message that it began"
+            ) from None
         except (EOFError, OSError):
-            raise self._lost(rank, "") from None
+            raise self._rank_lost(rank, "") from None
         return message
 
-    def _lost(self, rank: int, hang: str) -> RankLost:
+    def _rank_lost(self, rank: int, hang: str) -> RankLost:
         """Return the error for a rank that crashed (`hang` is empty), or that hangs as the text `hang` describes."""
         return RankLost(self.describe_death(rank, hang), kind="rank-hangs" if hang else "rank-died", subject=rank)
 
@@ -277,12 +281,12 @@ class _Server:
         for rank in running:
             allowed_s = SILENCE_LIMIT_S if rank in self.beats else START_LIMIT_S
             if now_s - self.last_message_s[rank] > allowed_s:
-                raise self._lost(rank, f"it gave no sign of life for {allowed_s:g} s")
+                raise self._rank_lost(rank, f"it gave no sign of life for {allowed_s:g} s")
         beats = {rank: self.beats[rank] for rank in running if rank in self.beats}
         overdue = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
         if overdue and all(rank in overdue or rank in self.requests for rank in running):
             hang = f"it has waited for its device for {beats[overdue[0]].waited_s:.0f} s"
-            raise self._lost(overdue[0], hang)
+            raise self._rank_lost(overdue[0], hang)
 
     def answer(self) -> None:
         """Answer a request once all ranks have made it."""
@@ -291,7 +295,7 @@ class _Server:
         messages, arrays = [message for message, _ in requests], [array for _, array in requests if array is not None]
         first_message = messages[0]
         assert all(type(message) is type(first_message) for message in messages), messages
-        total = in_order(arrays) if isinstance(first_message, SumRequest) else None
+        total = sum_in_order(arrays) if isinstance(first_message, SumRequest) else None
         values = [message.value for message in messages if isinstance(message, GatherRequest)]
         for rank, pipe in enumerate(self.pipes):
             try:
@@ -300,20 +304,20 @@ class _Server:
                 else:
                     pipe.send(values)
             except BlockingIOError:
-                raise self._lost(rank, f"it took no answer for {SILENCE_LIMIT_S:g} s") from None
+                raise self._rank_lost(rank, f"it took no answer for {SILENCE_LIMIT_S:g} s") from None
             except OSError:
-                raise self._lost(rank, "") from None
+                raise self._rank_lost(rank, "") from None
 
 
-def limit(pipe: Connection, seconds: float) -> None:
-    """Let a blocked send or a partial read raise BlockingIOError after `seconds`."""
+def set_time_limit(pipe: Connection, seconds: float) -> None:
+    """Set the time limit of a connection: a send or read that blocks longer than `seconds` raises BlockingIOError."""
     timeout = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
     with socket.socket(fileno=os.dup(pipe.fileno())) as duplicate:
         duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
 
-def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def sum_in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return the sum of arrays in float32, in order and rounded after each addition."""
     total = arrays[0].copy()
     for array in arrays[1:]:
@@ -321,9 +325,9 @@ def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return total
 
 
-KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
+ERROR_CLASSES = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
 
 
 def _rebuild_error(failed: RankFailed) -> OpbenchError:
-    class_name = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
+    class_name = next((ERROR_CLASSES[name] for name in failed.kinds if name in ERROR_CLASSES), OpbenchError)
     return class_name(failed.message, failed.location, kind=failed.code)

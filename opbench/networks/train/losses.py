@@ -44,7 +44,7 @@ class LossLog:
         with self._writing_errors():
             self._file.flush()
 
-    def synchronised(self) -> int:
+    def sync_to_disk(self) -> int:
         """Force the file to disk and return its size in bytes."""
         with self._writing_errors():
             self._file.flush()
@@ -84,7 +84,7 @@ def read_losses(path: Path) -> list[float]:
 
 
 def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """Return accuracy for classes, intersection over union for masks, otherwise the mean loss."""
+    """Return the score of outputs: accuracy for classes, intersection over union for masks, otherwise the mean loss."""
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())
     if loss == "binary_cross_entropy":

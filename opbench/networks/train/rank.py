@@ -16,19 +16,19 @@ from opbench.networks.train.training import Trainer
 
 
 def main() -> None:
-    """Receive the rank's task, train, and report the end."""
+    """Receive the rank's task from the main process, train, and report the end or the error."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     pipe = Connection(int(sys.argv[1]))
     job: Job = pipe.recv()
     group = RankGroup(pipe, job.rank, job.options.recipe.ranks)
-    group.beat()
+    group.start_heartbeat()
     try:
         network = load(job.network, Catalog(job.options.variants))
         trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)
         if job.rank == 0:
             trainer.run(group.tell)
         else:
-            trainer.follow()
+            trainer.run_as_follower()
     except OpbenchError as error:
         group.failed(error)
         sys.exit(error.exit_code)
@@ -36,9 +36,9 @@ def main() -> None:
         traceback.print_exc()
         group.failed(error)
         sys.exit(1)
-    group.done()
+    group.send_done()
     sys.stdout.flush()
-    os._exit(0)  # whatever a library would still wait for
+    os._exit(0)  # end at once, without waiting for threads of libraries
 
 
 def _end_with_the_parent() -> None:

@@ -17,7 +17,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.saving import save
 from opbench.networks.plan.data import DataSet
 from opbench.networks.records.training import TrainingRecord, read_training
-from opbench.networks.train.group import START_LIMIT_S, Job, limit, serve
+from opbench.networks.train.group import START_LIMIT_S, Job, serve_ranks, set_time_limit
 from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.running.runner import OnProgress
@@ -67,12 +67,12 @@ class _Processes:
             for job, environment in zip(self._jobs, self._environments, strict=True):
                 self._start(job.rank, environment)
             for job, pipe in zip(self._jobs, self._pipes, strict=True):
-                limit(pipe, START_LIMIT_S)
+                set_time_limit(pipe, START_LIMIT_S)
                 try:
                     pipe.send(job)
                 except OSError:
                     break  # It crashed or hangs; the next read reports this.
-            serve(self._pipes, tell, self._describe_death, progress)
+            serve_ranks(self._pipes, tell, self._describe_death, progress)
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(EXIT_LIMIT_S)
@@ -92,7 +92,7 @@ class _Processes:
                 stdout=log,
                 stderr=log,
                 env=env,
-                start_new_session=True,  # an interrupt from the keyboard is for this process, which ends the others
+                start_new_session=True,  # a keyboard interrupt reaches only this process, which then ends the ranks
             )
         child_end.close()
         self._processes.append(process)

@@ -16,7 +16,7 @@ from opbench.errors import SettingDiffers, UsageError
 from opbench.graph.training_step import BF16_PARAMETERS, LIMIT
 from opbench.kernels.tensors import Arrays
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
-from opbench.networks.records.training import original
+from opbench.networks.records.training import original_node_name
 from opbench.networks.train.losses import read_losses
 from opbench.networks.train.state import TrainingState
 from opbench.networks.train.train_options import TrainingSettings
@@ -33,7 +33,7 @@ COPY_OPERATORS = ("advance", "gather", "tick")
 """Operators that move and count; their problems do not change the bits of a result."""
 
 
-def identity(training: TrainingState) -> TrainingIdentity:
+def training_identity(training: TrainingState) -> TrainingIdentity:
     """Return the identity of a training: all settings that a resumed training must share.
 
     A resumed one may use another plan or device, but then the bits may differ.
@@ -54,7 +54,7 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
     saved_otherwise = {*PARAMETER_ARRAYS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in saved_otherwise}
     checkpoint_facts = CheckpointFacts(
-        identity=identity(training),
+        identity=training_identity(training),
         step=training.step,
         losses_bytes=losses_bytes,
         scores=tuple(training.scores),
@@ -72,7 +72,9 @@ def plan_sha256(training: TrainingState) -> str:
     """Return the SHA-256 of every node's case and variant source, which determine the bits of a training step."""
     graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in COPY_OPERATORS]
-    first_runs = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
+    first_runs = [
+        n.name for n in nodes if original_node_name(n.name) == n.name
+    ]  # computing a value again gives the same bits
     text = json.dumps(
         {name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in first_runs}
     )
@@ -89,13 +91,13 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
         return None
     checkpoint_facts = checkpoint.facts
     stored: Mapping[str, JSON] = to_json(checkpoint_facts.identity)
-    for key, value in to_json(identity(training)).items():
+    for key, value in to_json(training_identity(training)).items():
         if stored[key] != value:
             stored_value, requested = (_shorten(differing) for differing in _differing_values(stored[key], value))
             raise SettingDiffers(out, key, stored_value, requested)
     same_micro_batches = math.prod(
         micro_batches(checkpoint)
-    ) != training.recipe.micro or checkpoint_facts.plan == plan_sha256(training)
+    ) != training.recipe.micro_batches or checkpoint_facts.plan == plan_sha256(training)
     if not same_micro_batches or checkpoint_facts.backend != training.name:
         training.notes.append(
             "the checkpoint was made with other kernels or on another device: training continues, but not "
@@ -107,7 +109,7 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     training.scores = list(checkpoint_facts.scores)
     earlier_losses = read_losses(losses)
     training.losses = earlier_losses[: training.step]
-    training.repeated = earlier_losses if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
+    training.repeated = earlier_losses if math.prod(micro_batches(checkpoint)) == training.recipe.micro_batches else []
     if len(training.losses) < training.step:
         raise UsageError(
             f"{losses}: this file has the losses of {len(training.losses)} steps, but the checkpoint is of step "
@@ -129,7 +131,7 @@ def _note_changed_micro_batches(training: TrainingState, checkpoint: Checkpoint)
     earlier, current = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
     )
-    if ranks * accumulate != recipe.micro:
+    if ranks * accumulate != recipe.micro_batches:
         training.notes.append(
             f"the checkpoint's steps are of {earlier}, and now of {current}: it goes on to step {recipe.steps}, not to "
             f"the same bits; for those: --accumulate {ranks * accumulate}"
@@ -149,7 +151,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
     """Return the arrays of a checkpoint as state of the training graph."""
     state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
     state = {name: array for name, array in state.items() if name in training.training.graph.state}
-    state |= training.training.running(checkpoint.weights)
+    state |= training.training.running_statistics(checkpoint.weights)
     if training.training.exchange:
         state["micro"] = np.array([checkpoint.facts.seen + training.rank + 1 - training.recipe.ranks], np.int32)
     return {**state, **training.training.given_parameters(checkpoint.weights)}

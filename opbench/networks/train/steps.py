@@ -13,7 +13,7 @@ from opbench.graph.training_step import Training
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.training import ExchangedPart, ExchangeTimes
-from opbench.networks.train.buckets import buckets, micro_batch
+from opbench.networks.train.buckets import gradient_buckets, micro_batch
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.timing.clock import Launch
 
@@ -45,7 +45,7 @@ class StepLaunch:
 
 
 class Step:
-    """The launches of a training step; with `graph`, they are recorded as one CUDA graph if the backend has graphs.
+    """A training step on one device; with `graph`, its launches are one CUDA graph if the backend has graphs.
 
     The first of several micro-batches writes its gradients to the buffer of the sum; each later one writes them
     elsewhere and they are added. With `all_reduce` the sum is then added over the ranks, bucket by bucket, as
@@ -83,14 +83,16 @@ class Step:
             self.close()
             raise
 
-    # What a step is -----------------------------------------------------------------------------------------------
+    # Building the launches -------------------------------------------------------------------------------------------
 
     def _build_launches(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
         exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
         names = [node.name for node in micro_batch(self.training, exchange)]
         overlapped = all_reduce is not None and not exchange.adds
         self._add_phase(
-            self._first_micro_batch(names), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce
+            self._first_micro_batch(names),
+            gradient_buckets(self.training, bucket_bytes) if overlapped else (),
+            all_reduce,
         )
         for _ in range(self.training.recipe.accumulate - 1):
             self._add_phase([(name, launches[name], {}) for name in names])
@@ -108,7 +110,7 @@ class Step:
             node = graph.node(name)
             writes_gradients = any(graph.base(value) == exchange.written for value in node.outputs.values())
             if instead and writes_gradients:
-                launches.append((name, self.context.bound(node, instead), instead))
+                launches.append((name, self.context.bind_node(node, instead), instead))
             else:
                 launches.append((name, self.context.launches[name], {}))
         return launches
@@ -164,7 +166,7 @@ class Step:
     def _gradient_elements(self) -> int:
         return self.training.graph.values[self._exchange.total].elements
 
-    # Running it ---------------------------------------------------------------------------------------------------
+    # Running the step -----------------------------------------------------------------------------------------------
 
     def _record_graph(self, backend: GraphBackend) -> RecordedGraph:
         """Run everything once to load code and connect the ranks, then record everything as one graph."""
@@ -184,10 +186,10 @@ class Step:
         elif self.training.exchange is None:
             self.context.launch()
         else:
-            for _ in self.launched():
+            for _ in self.launch_parts():
                 pass
 
-    def launched(self) -> Iterator[StepLaunch]:
+    def launch_parts(self) -> Iterator[StepLaunch]:
         """Launch all parts of the step one after the other; yield each after its launch."""
         for step_launch in self.launches:
             with nvtx.case_range(step_launch.name, "exchange" if step_launch.exchanged else "step"):
@@ -205,7 +207,7 @@ class Step:
         """Yield a launch of the step without exchanges, to measure how much time they add."""
         kept_indices = [index for index, step_launch in enumerate(self.launches) if not step_launch.exchanged]
         predecessors: list[set[int]] = []
-        for step_launch in self.launches:  # what waits for an exchange waits for what that waits for
+        for step_launch in self.launches:  # a launch after an exchange now waits for the launches before the exchange
             predecessors.append(
                 set[int]().union(*(predecessors[n] if self.launches[n].exchanged else {n} for n in step_launch.after))
             )

@@ -40,16 +40,16 @@ ERROR_FACTOR = 2.0
 On random pictures UNet's gradients are sums whose terms cancel. There, rounding in tf32 changes a gradient by 0.24, in
 float32 by 0.01 (PyTorch's own in nchw 0.0085, in nhwc 0.012): a share f of ReLUs and poolings that select another
 element changes such a sum by sqrt(f)."""
-LEAST_SHARE = 0.01
+MIN_NORM_SHARE = 0.01
 """A gradient below this share of the norm of all gradients is compared with that norm, because it is mostly noise."""
 OPBENCH_NAME = "opbench"
-AMONG_S = 1.0
+MODES_BUDGET_S = 1.0
 """Seconds to measure each of several modes: a step of 0.1 s gets ten samples, and seven modes take half a minute."""
 
 
 @dataclass(frozen=True)
 class TorchComparison:
-    """The data and the options for comparing a step with PyTorch's."""
+    """Compares opbench's training step with PyTorch's: the results of the first step, then the times."""
 
     names: Sequence[str]
     problem: StepProblem
@@ -62,13 +62,13 @@ class TorchComparison:
     def __post_init__(self) -> None:
         require_known(self.names)
 
-    def require(self, backend: str) -> None:
+    def require_possible(self, backend: str) -> None:
         """Raise UsageError, before anything runs, for a comparison that cannot succeed."""
         if self.names:
             find_torch(gpu=backend == "cuda")
             to_module(self.problem.network, training=True)
 
-    def measured(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
+    def measure(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
         """Return the times of the step and its nodes, and the comparison with PyTorch if requested.
 
         Times need a clock. Measuring continues the training and overwrites the state: read everything that you
@@ -77,16 +77,18 @@ class TorchComparison:
         comparison = self._compare_step(network, step, backend) if self.names else None
         if not isinstance(backend, TimedBackend):
             return StepTimes(), comparison
-        with self._timed_modes(backend) as modes:
-            launch_by_name = {name: timed_step.launch for name, timed_step in modes.items() if timed_step.launch}
-            called = [name for name, timed_step in modes.items() if not timed_step.captured]
-            cold, hot, faults = _time_those_that_run(backend, step.launch, launch_by_name, called)
+        with self._timed_modes(backend) as timed_step_by_mode:
+            launch_by_name = {
+                name: timed_step.launch for name, timed_step in timed_step_by_mode.items() if timed_step.launch
+            }
+            called = [name for name, timed_step in timed_step_by_mode.items() if not timed_step.captured]
+            cold, hot, faults = _time_working_modes(backend, step.launch, launch_by_name, called)
             if comparison is not None:
                 peers = {
                     name: StepPeer(timed_step.captured is not None, cold[name], hot[name], timed_step.peak_bytes)
                     if name in cold
                     else StepPeer(error=timed_step.error or faults[name])
-                    for name, timed_step in modes.items()
+                    for name, timed_step in timed_step_by_mode.items()
                 }
                 comparison = replace(comparison, ways=peers)
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
@@ -106,8 +108,8 @@ class TorchComparison:
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
             torch_step = first_step(self.problem, device)
             opbench_step, initial_weights = self._opbench_first_step(network, step), self.problem.network.weights
-            result = differences(opbench_step, exact, initial_weights, precision, torch_step)
-        except Exception as error:  # the training is done, and its record must be saved
+            result = compare_first_steps(opbench_step, exact, initial_weights, precision, torch_step)
+        except Exception as error:  # an error must not prevent saving the record of the finished training
             result = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
         return Comparison(result, {}, versions_of(find_torch(gpu=False)))
 
@@ -121,9 +123,8 @@ class TorchComparison:
         state_names = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
         total = training.exchange.total if training.exchange else "gradients"
         state = network.read_state("losses", total, "parameters", *state_names)
-        if (
-            "rates" in state
-        ):  # The optimiser scales gradients by the last rate as it reads them; PyTorch scales them in place.
+        # opbench's optimiser scales gradients by the last rate while it reads them; PyTorch scales them in place.
+        if "rates" in state:
             state[total] *= state["rates"][3]
         original_weights = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
@@ -137,7 +138,7 @@ class TorchComparison:
         )
 
 
-def _time_those_that_run(
+def _time_working_modes(
     backend: TimedBackend, opbench_launch: Launch, torch_launches: Mapping[str, Launch], called: Collection[str]
 ) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
     """Return the times of opbench's and PyTorch's steps, with cold L2 and back to back, and the errors.
@@ -164,21 +165,21 @@ def _time_launches(
     until everything is queued.
     """
     unheld = launches.keys() & set(called)
-    options = replace(TIMING, budget_s=AMONG_S) if len(launches) > 1 else TIMING
+    options = replace(TIMING, budget_s=MODES_BUDGET_S) if len(launches) > 1 else TIMING
     cold, hot = (measure(backend.clock(mode), launches, options, unheld=unheld) for mode in ("cold", "hot"))
     return cold, hot
 
 
-def differences(
+def compare_first_steps(
     opbench_step: FirstStep,
     exact: FirstStep,
     initial_weights: Mapping[str, np.ndarray],
     precision: str,
     rounded: FirstStep | None = None,
 ) -> FirstStepRecord:
-    """Return the difference of opbench's first step from PyTorch's in float64, with a verdict.
+    """Return the difference of opbench's first step from PyTorch's step in float64, with a verdict.
 
-    `before` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far
+    `initial_weights` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far
     from float64 too, opbench's may be ERROR_FACTOR times as far. Weights that only PyTorch trains, such as a bias
     that the next batch norm subtracts, are not compared.
     """
@@ -223,7 +224,7 @@ def _relative_distances(
     gradient_norm = _norm(exact.gradients[name] for name in names)
     errors = {
         name: float(np.linalg.norm(step.gradients[name] - exact.gradients[name]))
-        / max(float(np.linalg.norm(exact.gradients[name])), LEAST_SHARE * gradient_norm, 1e-30)
+        / max(float(np.linalg.norm(exact.gradients[name])), MIN_NORM_SHARE * gradient_norm, 1e-30)
         for name in names
     }
     worst = max(errors, key=lambda name: errors[name])

@@ -21,8 +21,8 @@ from opbench.networks.plan.torch_gpu import (
     TorchGpu,
     find_torch,
     on_one_line,
-    release,
-    settings,
+    precision_settings,
+    release_unused_memory,
     time_limit,
 )
 from opbench.networks.plan.torch_module import to_module, weight_of
@@ -64,7 +64,7 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class TorchMode:
-    """A way in which PyTorch runs a training step: memory format, compiled, or as a graph."""
+    """A mode in which PyTorch runs a training step: memory format, compiled or eager, called or as a CUDA graph."""
 
     channels_last: bool = False
     compiled: bool = False
@@ -188,7 +188,7 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
             self.network = module
 
         def forward(self, images: Tensor, targets: Tensor) -> Tensor:
-            classes = targets.flatten() if loss == "cross_entropy" else targets  # of a text, one for each token
+            classes = targets.flatten() if loss == "cross_entropy" else targets  # text has one target per token
             return losses[loss](self.network(images)[0], classes)
 
     with_loss: Callable[..., Tensor] = WithLoss()
@@ -213,12 +213,12 @@ def _optimizer(
 def first_step(problem: StepProblem, device: str) -> FirstStep:
     """Return the results of PyTorch's eager step with opbench's dropout masks."""
     torch = find_torch(gpu=device == "cuda")
-    with settings(torch, problem.precision):
+    with precision_settings(torch, problem.precision):
         step = TorchStep(problem, device, TorchMode(), masked=True)
         step_result = FirstStep(float(step()), step.gradients(), step.parameters())
         del step
         if device == "cuda":
-            release(torch)
+            release_unused_memory(torch)
         return step_result
 
 
@@ -242,7 +242,7 @@ def dropout_masks(training: Training, micro_batch: int) -> Arrays:
     return masks
 
 
-# Ways of a step, ready to be timed --------------------------------------------------------------------------------
+# Modes of a step, prepared for timing -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
     its reason in `error`; the other modes continue.
     """
     torch, steps = gpu.torch, dict[str, TimedStep]()
-    with settings(torch, problem.precision):
+    with precision_settings(torch, problem.precision):
         try:
             for name, mode in torch_modes(problem.precision).items():
                 try:
@@ -289,14 +289,15 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
 
 def _prepare_mode(gpu: TorchGpu, problem: StepProblem, mode: TorchMode, limit_s: float) -> TimedStep:
     """Run a step in one mode until compiling and tuning are done; capture it if the mode is a graph."""
-    gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
+    # Memory that an earlier mode left in reference cycles would be missing from the peak of this mode.
+    gpu.release()
     start_bytes = gpu.allocated_bytes()
     with time_limit(limit_s):
         step = TorchStep(problem, gpu.device, mode)
         if mode.graph:
             gpu.warm_up(step, WARM_UP_STEPS)
         else:
-            with gpu.on_stream():  # the stream where it will run, whose memory all called modes share
+            with gpu.on_stream():  # all modes that are called from Python share this stream and its memory
                 for _ in range(WARM_UP_STEPS):
                     step()
     if not mode.graph:
@@ -307,7 +308,7 @@ def _prepare_mode(gpu: TorchGpu, problem: StepProblem, mode: TorchMode, limit_s:
 
         return TimedStep(launch, gpu.peak_bytes(launch, start_bytes))
     step.optimizer.zero_grad(set_to_none=True)
-    gpu.release()  # the graph cannot use what the side stream keeps
+    gpu.release()  # the graph cannot use memory that the side stream has cached
     captured: list[CapturedGraph[Tensor]] = []
     peak_bytes = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), start_bytes)
     replay = captured[0].replay

@@ -1,4 +1,4 @@
-"""Options of a training, and reports on its progress."""
+"""The options of a training, and the reports on its progress."""
 
 from __future__ import annotations
 
@@ -138,11 +138,12 @@ class TrainingSettings(CourseOptions):
         if self.compare and self.recipe.ranks > 1:
             raise UsageError(
                 f"--compare measures a training step on one GPU, not on {self.recipe.ranks}; replace --gpus "
-                f"{self.recipe.ranks} by --accumulate {self.recipe.micro}, which computes the same step on one GPU",
+                f"{self.recipe.ranks} by --accumulate {self.recipe.micro_batches}, which computes the same step on one "
+                "GPU",
                 kind="compare-on-ranks",
                 subject="--gpus",
                 value=self.recipe.ranks,
-                allowed=self.recipe.micro,
+                allowed=self.recipe.micro_batches,
             )
 
 

@@ -21,16 +21,16 @@ from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.values import Node
-from opbench.insight.defaults import ChosenFor, expected_s, target
+from opbench.insight.defaults import RankingGpu, expected_s, ranking_gpu
 from opbench.kernels.folders import Catalog
-from opbench.networks.plan.choosing import gather_timed_cases, measured_here
+from opbench.networks.plan.choosing import gather_timed_cases, measure_cases
 from opbench.networks.plan.executor import Context, Network, require_fitting
-from opbench.networks.plan.memory import aligned
+from opbench.networks.plan.memory import round_up_to_alignment
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
 from opbench.networks.plan.recompute import fit_to_memory, replay_plan
-from opbench.networks.records.checkpoints import LAST, Checkpoint, write_checkpoint
+from opbench.networks.records.checkpoints import CHECKPOINT_FILE, Checkpoint, write_checkpoint
 from opbench.networks.records.training import StepTimes, TrainingRecord, keep_training
 from opbench.networks.train.buckets import overlapped_buckets
 from opbench.networks.train.losses import LossLog, score_outputs
@@ -75,7 +75,7 @@ class Trainer(TrainingState):
         self.output_shape = self.network.values[out].shape
         options, recipe = self.options, self.options.recipe
         self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
-        self.rows = self.output_shape[0] // self.batch  # of the output, for each item
+        self.rows = self.output_shape[0] // self.batch  # the output's rows of scores per item
         if recipe.loss == "cross_entropy" and self.rows != self.data.targets_per_item:
             raise UsageError(
                 f"--data {self.data.name}: this data set has {self.data.targets_per_item} classes for each item, and "
@@ -86,10 +86,10 @@ class Trainer(TrainingState):
                 value=self.data.targets_per_item,
                 allowed=self.rows,
             )
-        self.pictures = self.batch * recipe.micro
+        self.pictures = self.batch * recipe.micro_batches
         self.steps_per_epoch = self.data.items // self.pictures
         if not self.steps_per_epoch:
-            micro_batch_text = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
+            micro_batch_text = f" x {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
             raise UsageError(
                 f"a batch of {self.batch}{micro_batch_text} is larger than the data set, which has {self.data.items} "
                 f"pictures; choose a batch of at most {self.data.items} pictures in all",
@@ -100,20 +100,20 @@ class Trainer(TrainingState):
             )
         steps = started_steps(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
-        self.name = options.resolved()
+        self.name = options.resolved_backend()
         self.training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend = backends.open_backend(self.name)
         self.torch_comparison = self._torch_comparison()
-        self.torch_comparison.require(self.name)
+        self.torch_comparison.require_possible(self.name)
         self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
-        self.device, self.gpu = target(environment), environment.gpu
+        self.device, self.gpu = ranking_gpu(environment), environment.gpu
         self.timed_cases = gather_timed_cases(options.results, self.catalog)
         if options.tune and self.rank == 0:
             self._require_free()
             self.timed_cases = {
                 **self.timed_cases,
-                **measured_here([self.training.graph], options, options.out, self.progress, self.catalog),
+                **measure_cases([self.training.graph], options, options.out, self.progress, self.catalog),
             }
         plan = self._make_plan() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
@@ -146,13 +146,13 @@ class Trainer(TrainingState):
             with contextlib.suppress(UsageError):
                 plan = load_plan(earlier_plan, graph.name, self.gpu, options.precision)
                 graph = replay_plan(self.training, plan.again).graph
-                # What only adds and counts is another where other micro-batches or ranks go on.
+                # With another number of micro-batches or ranks, nodes that add gradients or count have other problems.
                 unchanged = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
                 kept_choices = {name: choice for name, choice in plan.choices.items() if name in unchanged}
                 plan = replace(plan, choices={**self._choose_variants(graph).choices, **kept_choices})
                 require_fitting(graph, plan.cases(graph, self.catalog))
                 return plan
-        parallel = options.parallel  # whose values all live
+        parallel = options.parallel  # then values of all branches are live at the same time
         if options.memory_bytes and not parallel and RECOMPUTE not in self.recipe.without:
             return fit_to_memory(self.training, options.memory_bytes, self._choose_variants, self._workspace_bytes)
         return self._choose_variants(self.training.graph, options.memory_bytes)
@@ -171,11 +171,14 @@ class Trainer(TrainingState):
 
     def _workspace_bytes(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)
-        return {n: sum(aligned(t.nbytes) for t in c.workspace(self.backend.sm_count)) for n, c in cases.items()}
+        return {
+            n: sum(round_up_to_alignment(t.nbytes) for t in c.workspace(self.backend.sm_count))
+            for n, c in cases.items()
+        }
 
     def _require_free(self) -> None:
         out = self.options.out
-        if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
+        if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", CHECKPOINT_FILE)):
             raise UsageError(
                 f"{out}: this folder already contains a training; continue that training with --resume, or choose "
                 "another --out DIR",
@@ -183,7 +186,7 @@ class Trainer(TrainingState):
                 subject=out,
             )
 
-    # The whole ----------------------------------------------------------------------------------------------------
+    # Running ----------------------------------------------------------------------------------------------------------
 
     def run(self, tell: Callable[[TrainingProgress], None] = lambda standing: None) -> TrainingRecord:
         """Train to the end and return the record; checkpoints are written into the options' folder.
@@ -200,7 +203,7 @@ class Trainer(TrainingState):
         with self._open_network(checkpoint) as (network, step):
             return self._run_steps(network, step, tell)
 
-    def follow(self) -> None:
+    def run_as_follower(self) -> None:
         """Train as a rank other than the first.
 
         Only the first rank reads losses, computes scores and writes files.
@@ -245,7 +248,7 @@ class Trainer(TrainingState):
                 network.write_state(training_state(self, checkpoint))
             yield network, step
             if self.group is not None:
-                self.group.agree("number of steps", self.recipe.steps)  # so that no rank ends while another is not done
+                self.group.agree("number of steps", self.recipe.steps)  # so that no rank ends before the others
 
     def _all_reduce(self) -> AllReduce | None:
         """Return the exchange over the ranks: by the device's library, or else through the main process."""
@@ -265,14 +268,15 @@ class Trainer(TrainingState):
         if self.communicator is None or device is None:
             return {}
         smaller_device = replace(device, sm_count=device.sm_count - self.communicator.sm_count)
-        own_cases = {
-            name: case for name, case in self.cases.items() if not case.variant.is_library
-        }  # whose grids are ours
+        # Only opbench's own variants can choose their grids.
+        own_cases = {name: case for name, case in self.cases.items() if not case.variant.is_library}
 
-        def expected(chosen_for: ChosenFor) -> Callable[[Node], float]:
-            return lambda node: expected_s(own_cases[node.name], chosen_for) if node.name in own_cases else 0.0
+        def expected_time(gpu: RankingGpu) -> Callable[[Node], float]:
+            return lambda node: expected_s(own_cases[node.name], gpu) if node.name in own_cases else 0.0
 
-        names = overlapped_buckets(self.training, self.options.bucket_bytes, expected(device), expected(smaller_device))
+        names = overlapped_buckets(
+            self.training, self.options.bucket_bytes, expected_time(device), expected_time(smaller_device)
+        )
         return dict.fromkeys(names, smaller_device.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
@@ -306,12 +310,12 @@ class Trainer(TrainingState):
         first_step = reported_step = self.step
         steps_ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
-        evaluation_s = 0.0  # on scores of the test set and on checkpoints
+        evaluation_s = 0.0  # seconds spent on the score of the test set and on checkpoints
         with log:
             while self.step < self.recipe.steps:
                 step.launch()
                 self.step += 1
-                self.seen += self.recipe.micro
+                self.seen += self.recipe.micro_batches
                 now_s = time.perf_counter()
                 evaluates = self.step % evaluate_every == 0 or self.step == self.recipe.steps
                 if self.step - reported_step >= steps_ahead or evaluates:
@@ -334,7 +338,7 @@ class Trainer(TrainingState):
             self._save(network, step, log)
         rate = (self.step - first_step) * self.pictures / max(seconds, 1e-9)
         if self.group is None:
-            times, comparison = self.torch_comparison.measured(network, step, self.backend)
+            times, comparison = self.torch_comparison.measure(network, step, self.backend)
             record = training_record(self, step, times, rate)
             record = replace(record, comparison=comparison)
         elif isinstance(self.backend, TimedBackend):
@@ -347,7 +351,7 @@ class Trainer(TrainingState):
         return record
 
     def _collect_losses(self, network: Network, step: Step, log: LossLog) -> None:
-        """Read the losses since the last time, append them to the file and check them."""
+        """Read the losses of the new steps, append them to the file, and raise NotFinite for a NaN or an infinity."""
         self._wait_for_launches(step)
         losses = network.read_state("losses")["losses"]
         for step_index in range(len(self.losses), self.step):
@@ -365,7 +369,7 @@ class Trainer(TrainingState):
 
     def _save(self, network: Network, step: Step, log: LossLog) -> None:
         """Write a checkpoint of the last complete step."""
-        size = log.synchronised()
+        size = log.sync_to_disk()
         state = network.read_state(*(name for name in network.state if name not in UNSAVED_ARRAYS))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
 
@@ -387,7 +391,7 @@ class Trainer(TrainingState):
     # The test set ----------------------------------------------------------------------------------------------
 
     def score(self, weights: Mapping[str, np.ndarray]) -> float:
-        """Return the score of the network for inference on the test set: see `judged`."""
+        """Return the score of the network for inference on the test set, such as its accuracy."""
         graph, _ = apply_passes(self.network.with_weights(dict(weights)))
         graph = to_dtype(graph, self.recipe.dtype)
         network = Network(graph, self._choose_variants(graph).cases(graph, self.catalog), self.backend)
@@ -400,7 +404,7 @@ class Trainer(TrainingState):
         finally:
             network.close()
         targets = self.data.held_targets
-        return score_outputs(self.recipe.loss, outputs, targets.reshape(-1) if self.data.of_text else targets)
+        return score_outputs(self.recipe.loss, outputs, targets.reshape(-1) if self.data.is_text else targets)
 
     def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs

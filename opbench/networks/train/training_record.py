@@ -115,7 +115,7 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, step
     if training.group is not None:
         return NotFinite(
             f"{subject}; which node made the first such value says one device, to the same bits: --resume with "
-            f"--accumulate {training.recipe.micro} in the place of --gpus {training.recipe.ranks}",
+            f"--accumulate {training.recipe.micro_batches} in the place of --gpus {training.recipe.ranks}",
             value=step_index + 1,
         )
     checkpoint = read_checkpoint(training.options.out)
@@ -127,7 +127,7 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, step
         first_step = checkpoint.facts.step
     for _ in range(first_step, step_index):
         step.launch()
-    for step_launch in step.launched():
+    for step_launch in step.launch_parts():
         training.backend.synchronize()
         node = graph.node(step_launch.name)
         for name in node.outputs.values():

@@ -23,13 +23,13 @@ MAX_AXIS_FACTOR = 2.5
 """The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
 MAX_NAME_LENGTH = 32
 """Most characters of a variant's name."""
-YOURS = "your variants"
-OWN, LESS_PRECISE, LIBRARY = "opbench's variants", "opbench's variants of lower precision", "library"
-ROLES = {YOURS: COLOURS[2], OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
+YOURS_ROLE = "your variants"
+OWN_ROLE, LESS_PRECISE_ROLE, LIBRARY_ROLE = "opbench's variants", "opbench's variants of lower precision", "library"
+ROLES = {YOURS_ROLE: COLOURS[2], OWN_ROLE: COLOURS[0], LESS_PRECISE_ROLE: COLOURS[5], LIBRARY_ROLE: MUTED}
 """What the colours of the bars mean."""
 
 
-def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
+def bars_chart(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
     """Draw a problem's variants as bars, fastest first, at most `MAX_BARS`.
 
     Bars show bandwidth if bytes limit the fastest row, else FLOP/s.
@@ -50,12 +50,12 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
     peaks = [peak for row in shown_rows if (peak := _peak_in_units(row, by_bytes)) is not None]
     fastest = max(_rate_in_units(row, by_bytes) for row in shown_rows)
     limits = [*peaks, (_rate_of(chart_frame.sheet, shown_rows[0], by_bytes) or 0.0) if chart_frame.sheet else 0.0]
-    right = 1.03 * max([fastest, *(limit for limit in limits if limit <= MAX_AXIS_FACTOR * fastest)]) or 1.0
+    right_edge = 1.03 * max([fastest, *(limit for limit in limits if limit <= MAX_AXIS_FACTOR * fastest)]) or 1.0
     points = {}
     for i, row in enumerate(shown_rows):
         _draw_bar(axes, i, row, by_bytes, ROLES[roles[i]], f"p{i}", bold=row is section.winner)
         points[f"p{i}"] = row_sentence(row)
-    axes.set_xlim(0, right)
+    axes.set_xlim(0, right_edge)
     axes.set_ylim(len(shown_rows) - 0.4, -0.6)
     axes.set_yticks(range(len(shown_rows)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
@@ -68,9 +68,9 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
         )  # fmt: skip
     is_shared_peak = bool(peaks) and len(peaks) == len(shown_rows) and max(peaks) < 1.001 * min(peaks)
     if is_shared_peak:
-        _shared_peak(axes, section, shown_rows, by_bytes, chart_frame, right)
+        _draw_shared_peak(axes, section, shown_rows, by_bytes, chart_frame, right_edge)
     else:
-        _own_peaks(axes, shown_rows, by_bytes, right)
+        _draw_own_peaks(axes, shown_rows, by_bytes, right_edge)
     rate_name = "Bandwidth" if by_bytes else "Rate"
     return Chart(
         name,
@@ -79,7 +79,7 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
         f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown_rows)} variants; "
         f"fastest {row_sentence(shown_rows[0])}. The table below holds the same numbers.",
         points,
-        _note_text(rows, peaks, is_shared_peak, right),
+        _note_text(rows, peaks, is_shared_peak, right_edge),
     )
 
 
@@ -93,7 +93,7 @@ def _label_rates(axes: Axes, fastest: float, by_bytes: bool) -> None:
     axes.set_xlabel(f"compulsory bytes / time ({unit})" if by_bytes else f"FLOPs / time ({unit})")
 
 
-def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool, right: float) -> str:
+def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool, right_edge: float) -> str:
     """Return the note below the chart: the meaning of the marks, and why a bar exceeds its peak."""
     reasons_above_peak = dict.fromkeys(row.above_peak for row in rows[:MAX_BARS] if row.above_peak)
     sentences = [
@@ -101,7 +101,7 @@ def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool
         ""
         if is_shared_peak or not peaks
         else "A black mark is the peak of the unit that the variant uses; the percentage refers to it.",
-        "Peaks beyond the axis have no mark." if any(peak > right for peak in peaks) else "",
+        "Peaks beyond the axis have no mark." if any(peak > right_edge for peak in peaks) else "",
         f"^ above peak: {'; '.join(map(str, reasons_above_peak))}." if reasons_above_peak else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
@@ -117,10 +117,10 @@ def _role(row: Row, least_roundoff: float) -> str:
     `least_roundoff` is that of the most precise row.
     """
     if row.library:
-        return LIBRARY
+        return LIBRARY_ROLE
     if row.own:
-        return YOURS
-    return LESS_PRECISE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN
+        return YOURS_ROLE
+    return LESS_PRECISE_ROLE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN_ROLE
 
 
 def _rate_in_units(row: Row, by_bytes: bool) -> float:
@@ -161,18 +161,18 @@ def _draw_bar(axes: Axes, position: int, row: Row, by_bytes: bool, colour: str, 
     )
 
 
-def _own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right: float) -> None:
+def _draw_own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right_edge: float) -> None:
     """Draw a mark at each bar's own peak if the axis is long enough, and name the peaks above the axes."""
     for index, row in enumerate(shown_rows):
-        if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right:
+        if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right_edge:
             axes.plot([peak, peak], [index - 0.36, index + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
-    per_point = right / (8.0 * 72 * axes.get_position().width)
+    per_point = right_edge / (8.0 * 72 * axes.get_position().width)
     line_ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
     named_until = -math.inf
     for peak, row in sorted(
         ((_peak_in_units(r, by_bytes) or math.inf, r) for r in shown_rows), key=lambda pair: pair[0]
     ):
-        if peak > right or peak < 1.001 * named_until:
+        if peak > right_edge or peak < 1.001 * named_until:
             continue
         level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
         half_width = 0.5 * text_width_points(level) * per_point
@@ -180,14 +180,14 @@ def _own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right: flo
         if not free_lines:
             continue
         axes.annotate(
-            level, (min(peak, right - half_width), 1.0), xycoords=("data", "axes fraction"),
+            level, (min(peak, right_edge - half_width), 1.0), xycoords=("data", "axes fraction"),
             xytext=(0, 2 + 12 * free_lines[0]), ha="center", va="bottom", **OFFSET,
         )  # fmt: skip
         line_ends[free_lines[0]], named_until = peak + half_width, peak
 
 
-def _shared_peak(
-    axes: Axes, section: Section, shown_rows: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right: float
+def _draw_shared_peak(
+    axes: Axes, section: Section, shown_rows: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right_edge: float
 ) -> None:
     """Draw the peak that all bars share, the datasheet's peak, and the distance of the best variant from the peak."""
     row = shown_rows[0]
@@ -199,7 +199,7 @@ def _shared_peak(
         source_text = (
             f"{ceilings.source} {level} {units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12)}"
         )
-        if rate > right:
+        if rate > right_edge:
             if ceilings.source == "measured":
                 axes.annotate(
                     f"{source_text}, {units.ratio(rate / _rate_in_units(row, by_bytes))} the fastest bar →", (1.0, 1.0),
@@ -214,7 +214,7 @@ def _shared_peak(
     best_own = section.best_own
     position = next((i for i, row in enumerate(shown_rows) if best_own is not None and row.case == best_own.case), None)
     if best_own is not None and position is not None:
-        _draw_gap(axes, position, best_own, by_bytes, right)
+        _draw_gap(axes, position, best_own, by_bytes, right_edge)
 
 
 def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
@@ -227,14 +227,14 @@ def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
     return rate * 1e-12 if rate else None
 
 
-def _draw_gap(axes: Axes, position: int, row: Row, by_bytes: bool, right: float) -> None:
+def _draw_gap(axes: Axes, position: int, row: Row, by_bytes: bool, right_edge: float) -> None:
     """Draw an arrow from the best variant that is not a library to its peak, with a label if it fits."""
     distance = distance_to_peak(row)
     begin, end = _rate_in_units(row, by_bytes), _peak_in_units(row, by_bytes)
-    if not distance or end is None or end > right:
+    if not distance or end is None or end > right_edge:
         return
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (end, position), xytext=(begin, position), arrowprops=arrow)
-    if end - begin > 0.26 * right:
+    if end - begin > 0.26 * right_edge:
         centre = ((begin + end) / 2, position)
         axes.annotate(distance, centre, xytext=(0, 3), ha="center", va="bottom", **OFFSET)

@@ -71,7 +71,7 @@ def row_sentence(row: Row) -> str:
 
 
 def per_byte(flops_per_byte: float) -> str:
-    """Format an arithmetic intensity, such as "0.25 FLOP/B"."""
+    """Format an arithmetic intensity in FLOP per byte, such as "0.25 FLOP/B"."""
     return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
 
 

@@ -14,7 +14,7 @@ from opbench.report.charts.problems import problem_labels
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section, own_and_library
 from opbench.report.run.winner_lead import ratio_over
-from opbench.results.rows import Row, tied
+from opbench.results.rows import Row, is_tie
 from opbench.timing.stats import Ratio
 
 MIN_PROBLEMS, MAX_PROBLEMS = 4, 40
@@ -50,7 +50,7 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     points: dict[str, str] = {}
     for index, (ratio, section, own_row, library_row) in enumerate(shown_pairs):
         faster, slower = sorted((own_row, library_row), key=lambda row: row.time_s or 0.0)
-        colour = TIE if tied(faster, slower) else FASTER if ratio.value > 1 else SLOWER
+        colour = TIE if is_tie(faster, slower) else FASTER if ratio.value > 1 else SLOWER
         axes.plot([1, ratio.value], [index, index], "-", color=colour, linewidth=1.0, alpha=0.5)
         axes.plot([ratio.low, ratio.high], [index, index], "-", color=INK, linewidth=1.4)
         axes.plot(ratio.value, index, "o", color=colour, markersize=6, gid=f"p{index}")

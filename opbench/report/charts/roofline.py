@@ -28,7 +28,7 @@ from opbench.results.rows import Row
 MAX_LABELS = 24
 
 
-def roofline(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
+def roofline_chart(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
     """Draw the rows of a problem under the measured and the datasheet's roofline; label each variant's best config."""
     best = best_configs(rows)
     counted = {

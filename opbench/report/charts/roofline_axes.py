@@ -15,14 +15,14 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.report.charts.chart import per_byte
-from opbench.report.charts.svg import INK, MUTED, spread
+from opbench.report.charts.svg import INK, MUTED, spread_positions
 
 FONT_SIZE = 8.5
 """Font size of texts, in points."""
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
-GAP = 10.5
+LABEL_SPACING = 10.5
 """Vertical distance between two texts, in points."""
-ROOMY = 16
+MANY_LABELS = 16
 """Labels that fit into `_HEIGHT`; each further label makes the figure higher."""
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
@@ -44,8 +44,8 @@ class Label:
     """The x of another mark; the text is also at the right of that mark."""
 
     @property
-    def begins(self) -> float:
-        """Return the x coordinate at which the text may start."""
+    def text_start_x(self) -> float:
+        """Return the x coordinate, right of the point and of `right_of`, from which the text may start."""
         return max(self.x, self.right_of)
 
     @property
@@ -58,13 +58,13 @@ def new_axes(
     texts: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
 ) -> tuple[Figure, Axes]:
     """Return a figure with logarithmic axes that contain all points and texts, with room for a legend above."""
-    height = _HEIGHT + GAP / 72 * max(0, len(texts) - ROOMY)
+    height = _HEIGHT + LABEL_SPACING / 72 * max(0, len(texts) - MANY_LABELS)
     figure = Figure(figsize=(8.0, height))
     bottom_margin = 0.55 / height
     axes = figure.add_axes((_LEFT, bottom_margin, _WIDTH, 1 - bottom_margin - (0.12 + 0.2 * len(peaks)) / height))
     ridges = [ridge_point(c) for c in peaks]
     lowest_intensity = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
-    decades = [_decades(lowest_intensity, label.begins, label.width) for label in texts] + [
+    decades = [_decades(lowest_intensity, label.text_start_x, label.width) for label in texts] + [
         _decades(lowest_intensity, r, 125) for r in ridges
     ]
     axes.set_xscale("log")
@@ -206,14 +206,14 @@ def _slope(axes: Axes) -> float:
 def draw_labels(figure: Figure, axes: Axes, texts: Sequence[Label], peaks: Sequence[Peaks]) -> None:
     """Place texts right of their points without overlaps and without crossing a roofline."""
     box = axes.get_window_extent()
-    gap = GAP / 72 * figure.dpi
+    gap = LABEL_SPACING / 72 * figure.dpi
 
     def pixels(y: float) -> float:
         return float(axes.transData.transform((1.0, y))[1])
 
     def max_height(label: Label) -> float:
         """Return the highest position of a label below the rooflines, which only rise to its right."""
-        begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
+        begin = axes.transData.transform((label.text_start_x, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
         return min([float(box.y1), *(pixels(peak_rate(c, x)) for c in peaks)]) - 0.65 * gap
 
@@ -226,9 +226,9 @@ def draw_labels(figure: Figure, axes: Axes, texts: Sequence[Label], peaks: Seque
         (x for x in ordered if x not in above_roofline), key=lambda x: min(pixels(x.y), max_height(x))
     )
     wanted_heights = [-min(pixels(x.y), max_height(x)) for x in reversed(below_roofline)]
-    heights = [-place for place in reversed(spread(wanted_heights, gap, -box.y1, -box.y0 - gap / 2))]
+    heights = [-place for place in reversed(spread_positions(wanted_heights, gap, -box.y1, -box.y0 - gap / 2))]
     flat = [pixels(peak_rate(c, x.x)) for c in peaks for x in above_roofline]
-    heights += spread(
+    heights += spread_positions(
         [pixels(x.y) for x in above_roofline], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2
     )
     for label, height in zip([*below_roofline, *above_roofline], heights, strict=True):
@@ -244,7 +244,7 @@ def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None
     """Draw one label at a height in pixels, with the line to its point."""
     point = 1 / 72 * figure.dpi
     x_pixels, y_pixels = axes.transData.transform((label.x, label.y))
-    text_x = axes.transData.transform((label.begins, label.y))[0]
+    text_x = axes.transData.transform((label.text_start_x, label.y))[0]
     to_data = axes.transData.inverted()
     (x0, y0), (x, y) = (
         to_data.transform((x_pixels + 6 * point, y_pixels)),

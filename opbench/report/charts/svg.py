@@ -102,7 +102,7 @@ def _text_element(tag: str, text: str, **attributes: str) -> ElementTree.Element
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return the figure as PNG, 1200 pixels wide, on white."""
+    """Return a matplotlib figure as the bytes of a PNG file, 1200 pixels wide, on white."""
     buffer = io.BytesIO()
     figure.savefig(
         buffer, format="png", dpi=1200 / figure.get_figwidth(), facecolor="white", metadata={"Software": None}
@@ -110,7 +110,7 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def spread(targets: list[float], gap: float, low: float, high: float) -> list[float]:
+def spread_positions(targets: list[float], gap: float, low: float, high: float) -> list[float]:
     """Return positions closest to `targets` (ascending) that are at least `gap` apart and within [low, high] if they
     fit.
     """

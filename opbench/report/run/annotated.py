@@ -19,7 +19,7 @@ def to_html(explanation: Explanation) -> str:
         for p in explanation.problems
     )
     findings = "".join(f"<li class='bad'>{escape(f.place)}: {escape(f.message)}</li>" for f in explanation.findings)
-    files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
+    files = "".join(_file(explanation, file) for file in explanation.files if any(e.has_counts for e in file.lines))
     problem_list = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
     limits = _limits(explanation)
     title = f"<h3><code>{escape(explanation.case)}</code></h3>"
@@ -49,7 +49,7 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    cells_by_access = [_cells(explanation, label, access) for label, access in entry.labelled]
+    cells_by_access = [_cells(explanation, label, access) for label, access in entry.labelled_accesses]
     cells_by_access += [_branch_cells(explanation, branch) for branch in entry.branches]
     first_cells, *other_cells = cells_by_access or ["<td></td>" * (len(HEAD) - 2)]
     more_rows = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in other_cells)
@@ -57,7 +57,7 @@ def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
-    approximation_sign = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    approximation_sign = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
     cells = (
         escape(label),
         f"{approximation_sign}{entry.requests}",
@@ -71,6 +71,6 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
 
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
-    approximation_sign = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    approximation_sign = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
     cells = ("branch", f"{approximation_sign}{entry.executions}", "", "", "", "", units.percent(entry.share))
     return "".join(f"<td>{cell}</td>" for cell in cells)

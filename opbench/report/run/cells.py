@@ -15,7 +15,7 @@ from opbench.report.charts.histogram import histogram, samples_beyond_axis
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
-from opbench.report.terminal import by_arithmetic, errors, rate, time_heading
+from opbench.report.terminal import error_texts, is_limited_by_arithmetic, rate_text, time_heading
 from opbench.results.result import Result
 from opbench.results.rows import Row
 
@@ -68,14 +68,14 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
 
 def rate_unit(rows: Iterable[Row]) -> str:
     """Return the title of the rate column."""
-    rate_units = {"FLOP/s" if by_arithmetic(row) else "B/s" for row in rows if row.times}
+    rate_units = {"FLOP/s" if is_limited_by_arithmetic(row) else "B/s" for row in rows if row.times}
     return " or ".join(sorted(rate_units)) or "rate"
 
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
     """Return one table row as text, with the numbers to sort by."""
     samples, times, resources = result.samples_s, row.times, row.resources
-    worst_error, allowed_error = errors(row.verdict)
+    worst_error, allowed_error = error_texts(row.verdict)
     return {
         "rank": rank,
         "variant": row.variant,
@@ -91,7 +91,7 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "device": row.device,
         "count": f"n = {times.samples}" if times and times.samples else "",
         "range": _range(samples, row),
-        "rate": rate(row),
+        "rate": rate_text(row),
         "share": units.percent(row.peak_share),
         "bar": bar_width(row),
         "peak": "",
@@ -129,7 +129,7 @@ def _rate(row: Row) -> float | None:
     """Return the rate of a row in FLOP/s or bytes/s."""
     if row.times is None:
         return None
-    return row.times.flops_per_s if by_arithmetic(row) else row.times.bytes_per_s
+    return row.times.flops_per_s if is_limited_by_arithmetic(row) else row.times.bytes_per_s
 
 
 def _peak_name(row: Row) -> str:

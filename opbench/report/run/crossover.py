@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter
 
 from opbench import units
 from opbench.report.charts.chart import Chart, row_sentence, shorten
-from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread
+from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread_positions
 from opbench.report.run.sections import Section, best_configs
-from opbench.results.rows import Row, Times, ranks
+from opbench.results.rows import Row, Times, ranked_rows
 
 GRID_SIZES = 240
 """Number of sizes between the smallest and the largest problem at which the winner is computed."""
@@ -47,7 +47,7 @@ SweepLine = list[tuple[float, Row]]
 """A variant's best config at each size where it was measured, smallest first."""
 
 
-def crossover(
+def crossover_chart(
     operator: str, all_sections: Sequence[Section], name: str, styles: Mapping[str, tuple[str, str]]
 ) -> Chart | None:
     """Return the chart for an operator; None for one variant, or for fewer than three problems in an order."""
@@ -117,7 +117,7 @@ def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str
     return lines
 
 
-def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
+def time_at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
     """Return the time in seconds at a size, with its interval, interpolated in log-log; None outside of the line."""
     sizes = [s for s, _ in line]
     if not sizes[0] <= size <= sizes[-1]:
@@ -164,10 +164,10 @@ def _fastest_at_size(lines: Mapping[str, SweepLine], size: float) -> tuple[str, 
     """Return the fastest variant at a size and every variant that ties with it."""
     rows = []
     for variant, line in lines.items():
-        if times := at_size(line, size):
+        if times := time_at_size(line, size):
             row = line[0][1]
             rows.append(replace(row, variant=variant, config="", case=variant, times=Times(*times)))
-    ranked = ranks(rows)
+    ranked = ranked_rows(rows)
     return tuple(row.variant for row, rank in ranked if rank == ranked[0][1])
 
 
@@ -204,7 +204,7 @@ def _variants_to_draw(lines: Mapping[str, SweepLine], size_ranges: Sequence[Size
 
 
 def _slowdown(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
-    times = [point[0] for line in lines.values() if (point := at_size(line, size))]
+    times = [point[0] for line in lines.values() if (point := time_at_size(line, size))]
     return (row.time_s or math.inf) / min(times)
 
 
@@ -299,7 +299,7 @@ def _label_ends(
     top = axes.get_ylim()[1]
     label_positions = sorted((min(_slowdown(lines, *lines[v][-1]), top), v) for v in drawn_variants)
     targets = [float(axes.transData.transform((1, y))[1]) for y, _ in label_positions]
-    heights = spread(targets, 11.5 / 72 * figure.dpi, box.y0, box.y1)
+    heights = spread_positions(targets, 11.5 / 72 * figure.dpi, box.y0, box.y1)
     for (_, variant), height in zip(label_positions, heights, strict=True):
         relative_height = (height - box.y0) / box.height
         colour, shape = styles[variant]

@@ -7,38 +7,38 @@ from typing import Any, TypedDict
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.insight.stalls import works
+from opbench.insight.stalls import issues_or_could_issue
 from opbench.records import JSON
 from opbench.report.run.sections import Section
 from opbench.results.files import Run
 
-Show = Callable[[float | None], str]
+Formatter = Callable[[float | None], str]
 
 
-def _in(unit: str) -> Show:
+def _formatter_in(unit: str) -> Formatter:
     return lambda value: units.si(value, unit)
 
 
-def _count(value: float | None) -> str:
+def _count_text(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def _figure(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-COUNTERS: dict[str, tuple[str, Show]] = {
+COUNTERS: dict[str, tuple[str, Formatter]] = {
     "time_s": ("profiled time", units.time),
-    "dram_bytes": ("DRAM", _in("B")),
-    "l2_bytes": ("L2", _in("B")),
-    "l1_bytes": ("L1", _in("B")),
-    "flops": ("FLOPs", _in("FLOP")),
+    "dram_bytes": ("DRAM", _formatter_in("B")),
+    "l2_bytes": ("L2", _formatter_in("B")),
+    "l1_bytes": ("L1", _formatter_in("B")),
+    "flops": ("FLOPs", _formatter_in("FLOP")),
     "achieved_occupancy": ("achieved occupancy", units.percent),
-    "sectors_per_request_load": ("sectors per load", _figure),
-    "sectors_per_request_store": ("sectors per store", _figure),
-    "bytes_per_sector_load": ("bytes used of a 32 B sector", _figure),
-    "bank_conflicts_load": ("bank conflicts, loads", _count),
-    "bank_conflicts_store": ("bank conflicts, stores", _count),
+    "sectors_per_request_load": ("sectors per load", _number_text),
+    "sectors_per_request_store": ("sectors per store", _number_text),
+    "bytes_per_sector_load": ("bytes used of a 32 B sector", _number_text),
+    "bank_conflicts_load": ("bank conflicts, loads", _count_text),
+    "bank_conflicts_store": ("bank conflicts, stores", _count_text),
 }
 
 
@@ -66,14 +66,14 @@ def counters_table(section: Section, counters: Mapping[str, Mapping[str, Any]]) 
 
 def _main_stall(values: Mapping[str, Any]) -> str:
     """Return the most frequent stall reason with its share of the samples."""
-    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if not works(k)}
+    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if not issues_or_could_issue(k)}
     if not shares:
         return "–"
     reason = max(shares, key=lambda name: shares[name])
     return f"{reason.replace('_', ' ')} {units.percent(shares[reason])}"
 
 
-CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
+CEILING_ROWS: tuple[tuple[str, str, Formatter], ...] = (
     ("dram_bytes_per_s", "DRAM, reads and writes", units.byte_rate),
     ("dram_read_bytes_per_s", "DRAM, reads", units.byte_rate),
     ("dram_write_bytes_per_s", "DRAM, writes", units.byte_rate),
@@ -82,8 +82,8 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
     ("fp32_flops_per_s", "fp32 units, multiply-add", units.flop_rate),
     ("fp32_sustained_flops_per_s", "fp32 units, multiply-add, sustained", units.flop_rate),
     ("launch_floor_s", "an empty kernel", units.time),
-    ("sm_clock_hz", "multiprocessor clock", _in("Hz")),
-    ("l2_bytes", "size of the L2 cache", _in("B")),
+    ("sm_clock_hz", "multiprocessor clock", _formatter_in("Hz")),
+    ("l2_bytes", "size of the L2 cache", _formatter_in("B")),
 )
 
 
@@ -176,7 +176,7 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
 
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """Convert nested values to rows of a dotted name and a text."""
+    """Convert nested values to table rows: a name with dots, such as "gpu.name", and the value as text."""
     rows: list[tuple[str, str]] = []
     for key, item in value.items():
         if isinstance(item, Mapping):

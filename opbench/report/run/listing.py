@@ -22,7 +22,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.report.run.annotated import to_html
 from opbench.report.run.sections import Section
-from opbench.results.advice import Advised, advise_counted
+from opbench.results.advice import CaseAdvice, advise_counted
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import Row
@@ -42,7 +42,7 @@ class Listing:
     name: str
     summary: str
     body: Markup
-    advised: Advised
+    advised: CaseAdvice
     """The advice on the variant, from the same counts."""
     own: bool
     """Whether the variant is in a file that the user named on the command line."""
@@ -116,7 +116,9 @@ def _variant_of_file(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | 
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue
-        folder = row.operator if path.parent.name == row.operator else ""  # else the header names it
+        folder = (
+            row.operator if path.parent.name == row.operator else ""
+        )  # otherwise the header of the file names the operator
         try:
             variants = catalog.variants_in(path, folder)
         except OpbenchError:
@@ -129,5 +131,5 @@ def _variant_of_file(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | 
 
 def _cut(explanation: Explanation) -> Explanation:
     """Cut an explanation to the worst problems and to the source lines around accesses."""
-    files = tuple(file.around(CONTEXT_LINES) for file in explanation.files)
+    files = tuple(file.near_counts(CONTEXT_LINES) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)

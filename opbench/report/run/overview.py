@@ -9,12 +9,12 @@ from opbench.report.charts.chart import per_byte
 from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import Section
 from opbench.report.run.traffic_columns import CountedFigure, worst_conflicts, worst_sectors
-from opbench.report.terminal import rate
+from opbench.report.terminal import rate_text
 from opbench.results.rows import Row
 
 
 def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
-    """Return one row of the table."""
+    """Return a problem's row in the overview table: its fastest variant, or its predicted time."""
     winner, best_own = section.winner, section.best_own
     sectors, conflicts = _worst_accesses(section)
     group = section.groups[0].rows if section.groups else []
@@ -28,7 +28,7 @@ def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[st
         "config": winner.config if winner else "",
         "tie": any(rank == "1=" and winner and row.variant != winner.variant for row, rank in group),
         "time": units.time(winner.time_s if winner else None),
-        "rate": rate(winner) if winner else "–",
+        "rate": rate_text(winner) if winner else "–",
         "share": units.percent(winner.peak_share if winner else None),
         "bar": bar_width(winner),
         "above": (winner.above_peak or "") if winner else "",
@@ -45,10 +45,10 @@ def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[st
         "computing": units.time(arithmetic_s),
         "limit": predicted.predicted.limit if predicted and predicted.predicted else "",
         "sort": {
-            "time": number(winner.time_s if winner else None),
-            "share": number(winner.peak_share if winner else None),
-            "moving": number(memory_s),
-            "computing": number(arithmetic_s),
+            "time": sort_number(winner.time_s if winner else None),
+            "share": sort_number(winner.peak_share if winner else None),
+            "moving": sort_number(memory_s),
+            "computing": sort_number(arithmetic_s),
         },
     }
 
@@ -78,7 +78,7 @@ def times_at_peak(row: Row | None, ceilings: Peaks | None) -> tuple[float | None
     return memory_s, row.flops / rate if row.flops and rate else None
 
 
-def number(value: float | None) -> str:
+def sort_number(value: float | None) -> str:
     """Format a number to sort by; "" for None."""
     return "" if value is None else f"{value:.6g}"
 

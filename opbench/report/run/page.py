@@ -24,11 +24,11 @@ from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
 from opbench.report.run.listing import Listing
 from opbench.report.run.overview import access_cost, overview, problem_facts
-from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
+from opbench.report.run.sections import Section, anchors_of, file_name, group_by_reason
 from opbench.report.speed_of_light import LimitBar, limit_bars
 from opbench.report.template import render_template
-from opbench.report.terminal import errors
-from opbench.results.advice import Advised
+from opbench.report.terminal import error_texts
+from opbench.results.advice import CaseAdvice
 from opbench.results.files import Run
 from opbench.results.header import short_revision
 from opbench.results.own_variants import VariantComparison
@@ -84,7 +84,7 @@ class PageContext:
     """The user's variants compared with each other."""
     against: Chart | None = None
     """The chart of the speedups over the library, the first of the page."""
-    advice: Mapping[str, Advised] = field(default_factory=dict)
+    advice: Mapping[str, CaseAdvice] = field(default_factory=dict)
     """Advice on cases that were measured, by case."""
 
     @property
@@ -241,7 +241,7 @@ def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[di
             "title": rows_of_reason[0].title,
             "reason": _first_finding_text(results.get(rows_of_reason[0].case), reason),
         }
-        for rows_of_reason, reason in same_reason(rows)
+        for rows_of_reason, reason in group_by_reason(rows)
     ]
 
 
@@ -312,7 +312,7 @@ def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.Coun
     figure, verdict = traffic_columns.CountedFigure, result.verdict
     if verdict is None:
         return dict.fromkeys(VERDICT_HEADS, figure())
-    worst, allowed = errors(verdict)
+    worst, allowed = error_texts(verdict)
     launches = [launch for launch in verdict.launches if not launch.zero]
     blocks = [math.prod(launch.grid or (0,)) for launch in launches]
     threads = sum(n * math.prod(launch.block or (0,)) for n, launch in zip(blocks, launches, strict=True))

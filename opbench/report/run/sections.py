@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from opbench.results.rows import Row, ranks
+from opbench.results.rows import Row, ranked_rows
 
 SHOWN_CONFIGS = 12
 """With more configs than this, a table shows only each variant's best; the rest are folded."""
@@ -28,7 +28,7 @@ class Group:
 
 @dataclass
 class Section:
-    """The rows of one operator and problem."""
+    """The results of one problem: ranked rows by precision class, and rows without a time or not right."""
 
     operator: str
     problem: str
@@ -75,7 +75,7 @@ class Section:
         return sorted({row.device for row in self.rows} - {""})
 
     def count(self, status: str) -> int:
-        """Count the cases with a status."""
+        """Return the number of cases of this problem with a status, such as "right"."""
         return sum(row.status == status for row in self.rows)
 
 
@@ -105,10 +105,10 @@ def _section(operator: str, problem: str, rows: list[Row]) -> Section:
 
 
 def _group(precision: str, rows: list[Row]) -> Group:
-    ranked = ranks(rows)
+    ranked = ranked_rows(rows)
     if len(ranked) <= SHOWN_CONFIGS:
         return Group(precision, ranked)
-    return Group(precision, ranks(best_configs(row for row, _ in ranked)), ranked)
+    return Group(precision, ranked_rows(best_configs(row for row, _ in ranked)), ranked)
 
 
 def best_configs(rows: Iterable[Row]) -> list[Row]:
@@ -119,7 +119,7 @@ def best_configs(rows: Iterable[Row]) -> list[Row]:
     return list(best.values())
 
 
-def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
+def group_by_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
     """Group rows with equal status, variant and reason, so that one compiler error is printed once."""
     rows_by_reason: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:

@@ -10,7 +10,7 @@ from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs, own_and_library
 from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.files import Run
-from opbench.results.rows import Row, first_variant, tied
+from opbench.results.rows import Row, first_variant, is_tie
 from opbench.timing.measurement import TimingWarning
 
 LAUNCH_FACTOR = 5
@@ -53,7 +53,7 @@ def library_comparison(all_sections: Iterable[Section]) -> str:
         if (pair := own_and_library(section)) is None:
             continue
         faster, slower = sorted(pair, key=lambda row: row.time_s or 0.0)
-        counts["tie" if tied(faster, slower) else "library" if faster.library else "own"] += 1
+        counts["tie" if is_tie(faster, slower) else "library" if faster.library else "own"] += 1
     if sum(counts.values()) < 2:
         return ""
     text = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
@@ -180,7 +180,7 @@ def own_places(group: Group) -> list[str]:
         f"{code(row.variant)} takes {units.time(row.time_s)} (rank {ranks[row.case]} of {len(ranks)}): "
         + (
             f"a tie with {_row_name(winner)}."
-            if tied(winner, row)
+            if is_tie(winner, row)
             else f"{units.ratio(row.time_s / winner.time_s)} as long as {_row_name(winner)}."
         )
         for row in best_configs(row for row, _ in group.rows if row.own)
@@ -191,7 +191,7 @@ def own_places(group: Group) -> list[str]:
 def _fastest(section: Section, group: Group) -> str:
     """Return a sentence such as "`vec4` is fastest at 12.3 µs: 1.83× as fast as the first variant `naive` …"."""
     winner, runner_up = group.rows[0][0], winners_and_next(group)[1]
-    tied_rows = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
+    tied_rows = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and is_tie(winner, row)]
     tied_rows = [row for row in tied_rows if row.variant != winner.variant]
     is_single = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.insight.diagnosis import CONFLICT_SHARE, UNCOALESCED
+from opbench.insight.diagnosis import CONFLICT_SHARE, UNCOALESCED_RATIO
 from opbench.insight.levels import LIMIT_NAMES
 from opbench.report.run.sections import best_configs
 from opbench.results.rows import CompiledResources, PredictedTraffic, Row
@@ -60,7 +60,7 @@ def has_excess_sectors(row: Row, access: str) -> bool:
     One more sector per request may come from misalignment and does not count.
     """
     counted, ideal = sectors(row, access)
-    return counted is not None and ideal is not None and counted > UNCOALESCED * ideal and counted > ideal + 1
+    return counted is not None and ideal is not None and counted > UNCOALESCED_RATIO * ideal and counted > ideal + 1
 
 
 def has_bank_conflicts(row: Row) -> bool:
@@ -87,22 +87,22 @@ def collision_share(row: Row) -> float | None:
 
 
 def figures(row: Row) -> dict[str, CountedFigure]:
-    """Return the cells of one row, by column."""
+    """Return the cells of a case's row, by column: compiled resources and counted traffic."""
     predicted = row.predicted_traffic
     return {
-        "registers": _registers(row.resources),
-        "occupancy": _occupancy(row.resources),
-        "load": _sectors(row, "load"),
-        "store": _sectors(row, "store"),
-        "moved": _moved(row),
-        "conflicts": _share(conflict_share(row), has_bank_conflicts(row), "bank conflicts", "of wavefronts"),
-        "atomics": _share(
+        "registers": _registers_cell(row.resources),
+        "occupancy": _occupancy_cell(row.resources),
+        "load": _sectors_cell(row, "load"),
+        "store": _sectors_cell(row, "store"),
+        "moved": _moved_bytes_cell(row),
+        "conflicts": _share_cell(conflict_share(row), has_bank_conflicts(row), "bank conflicts", "of wavefronts"),
+        "atomics": _share_cell(
             collision_share(row), has_atomic_collisions(row), "lanes of a warp update one address", "of lanes"
         ),
-        "l2": _level(predicted.l2_bytes, row) if predicted else CountedFigure(),
-        "dram": _level(predicted.dram_bytes, row) if predicted else CountedFigure(),
-        "least": _least(predicted) if predicted else CountedFigure(),
-        "barriers": _barriers(row.traffic.barriers_per_block if row.traffic else None),
+        "l2": _level_cell(predicted.l2_bytes, row) if predicted else CountedFigure(),
+        "dram": _level_cell(predicted.dram_bytes, row) if predicted else CountedFigure(),
+        "least": _lower_bound_cell(predicted) if predicted else CountedFigure(),
+        "barriers": _barriers_cell(row.traffic.barriers_per_block if row.traffic else None),
     }
 
 
@@ -158,13 +158,13 @@ def sort_by_traffic(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (not row.own, moved(row), conflict_share(row) or 0.0))
 
 
-def _barriers(value: float | None) -> CountedFigure:
+def _barriers_cell(value: float | None) -> CountedFigure:
     if value is None:
         return CountedFigure()
     return CountedFigure(f"{value:.0f}" if value == int(value) else f"{value:.1f}", value=value)
 
 
-def _registers(resources: CompiledResources | None) -> CountedFigure:
+def _registers_cell(resources: CompiledResources | None) -> CountedFigure:
     if resources is None:
         return CountedFigure()
     second_line, fault = "no spills" if resources.spill_bytes == 0 else "", ""
@@ -175,7 +175,7 @@ def _registers(resources: CompiledResources | None) -> CountedFigure:
     return CountedFigure(str(resources.registers), second_line, fault, resources.registers)
 
 
-def _occupancy(resources: CompiledResources | None) -> CountedFigure:
+def _occupancy_cell(resources: CompiledResources | None) -> CountedFigure:
     if resources is None:
         return CountedFigure()
     return CountedFigure(
@@ -183,7 +183,7 @@ def _occupancy(resources: CompiledResources | None) -> CountedFigure:
     )
 
 
-def _sectors(row: Row, access: str) -> CountedFigure:
+def _sectors_cell(row: Row, access: str) -> CountedFigure:
     counted, ideal = sectors(row, access)
     if counted is None or ideal is None:
         return CountedFigure()
@@ -195,13 +195,15 @@ def _sectors(row: Row, access: str) -> CountedFigure:
     return CountedFigure(f"{counted:.1f}", f"of {ideal:.1f}", fault, counted)
 
 
-def _moved(row: Row) -> CountedFigure:
+def _moved_bytes_cell(row: Row) -> CountedFigure:
     traffic = row.traffic
     if traffic is None or not traffic.asked_bytes:
         return CountedFigure()
     ratio = traffic.moved_bytes / traffic.asked_bytes
     fault = (
-        "many bytes of the moved sectors are never used" if ratio > UNCOALESCED and any(_uncoalesced_kinds(row)) else ""
+        "many bytes of the moved sectors are never used"
+        if ratio > UNCOALESCED_RATIO and any(_uncoalesced_kinds(row))
+        else ""
     )
     moved_bytes, asked_bytes = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (traffic.moved_bytes, traffic.asked_bytes)
@@ -210,14 +212,14 @@ def _moved(row: Row) -> CountedFigure:
     return CountedFigure(units.ratio(ratio), second_line, fault, ratio)
 
 
-def _share(share: float | None, is_bad: bool, explanation: str, whole_name: str) -> CountedFigure:
+def _share_cell(share: float | None, is_bad: bool, explanation: str, whole_name: str) -> CountedFigure:
     if share is None:
         return CountedFigure()
     text = "0" if share == 0 else units.percent(share)
     return CountedFigure(text, "", f"{text} {whole_name}: {explanation}" if is_bad else "", share)
 
 
-def _least(predicted: PredictedTraffic) -> CountedFigure:
+def _lower_bound_cell(predicted: PredictedTraffic) -> CountedFigure:
     """Return the lower bound and its limit; for a launch limit, also the time of the next limit."""
     bound, next_bound = predicted.least, predicted.least_alone
     if bound is None:
@@ -231,7 +233,7 @@ def _least(predicted: PredictedTraffic) -> CountedFigure:
     )
 
 
-def _level(nbytes: int, row: Row) -> CountedFigure:
+def _level_cell(nbytes: int, row: Row) -> CountedFigure:
     """Return the bytes at one memory level and the arithmetic intensity there."""
     intensity_text = f"{row.flops / nbytes:.3g}" if row.flops and nbytes else ""
     return CountedFigure(units.si(nbytes, "B").replace(" ", "\N{NO-BREAK SPACE}"), intensity_text, value=nbytes)
@@ -296,10 +298,10 @@ def traffic_sentence(rows: Sequence[Row]) -> str:
         for row in counted
         if any((*_uncoalesced_kinds(row), has_bank_conflicts(row), has_atomic_collisions(row)))
     }
-    without_fault = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in faulty]
+    without_fault = [f"`{_without_backticks(row.variant)}`" for row in counted if row.variant not in faulty]
     label = join_distinct(row.traffic.source for row in counted if row.traffic).capitalize()
     if not faults:
-        variants_text = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
+        variants_text = "every variant's" if len(counted) > 1 else f"`{_without_backticks(counted[0].variant)}`'s"
         no_conflict_text = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""
         return f"{label}: {variants_text} loads and stores are coalesced{no_conflict_text}."
     clean_text = (
@@ -310,7 +312,7 @@ def traffic_sentence(rows: Sequence[Row]) -> str:
     return f"{label}: {'; '.join(faults)}{clean_text}."
 
 
-def _plain(text: str) -> str:
+def _without_backticks(text: str) -> str:
     return text.replace("`", "'")
 
 
@@ -335,17 +337,22 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
     if not worst_by_variant:
         return []
     ordered = sorted(worst_by_variant.items(), key=lambda item: (-item[1][0], item[0]))
-    phrases = [f"{units.ratio(ratio)} in `{_plain(name)}` ({access}s)" for name, (ratio, access) in ordered]
+    phrases = [f"{units.ratio(ratio)} in `{_without_backticks(name)}` ({access}s)" for name, (ratio, access) in ordered]
     return [f"uncoalesced accesses move more sectors than their bytes fill, {_first_phrases(phrases)}"]
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
     conflicting = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in conflicting]
+    phrases = [
+        f"`{_without_backticks(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)"
+        for row in conflicting
+    ]
     return [f"bank conflicts in {_first_phrases(phrases)}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
     colliding = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in colliding]
+    phrases = [
+        f"`{_without_backticks(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in colliding
+    ]
     return [f"atomics collide in {_first_phrases(phrases)}"] if phrases else []

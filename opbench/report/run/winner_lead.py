@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from opbench import units
 from opbench.report.run.sections import Group, best_configs
-from opbench.results.rows import Row, tied
+from opbench.results.rows import Row, is_tie
 from opbench.timing import stats
 
 
 def winners_and_next(group: Group) -> tuple[list[Row], Row | None]:
     """Return the best configs of the variants that share the first rank, and of the next variant, or None."""
     rows = best_configs(row for row, _ in group.rows)
-    tied_rows = [row for row in rows if row is rows[0] or tied(rows[0], row)]
+    tied_rows = [row for row in rows if row is rows[0] or is_tie(rows[0], row)]
     return tied_rows, next((row for row in rows if row not in tied_rows), None)
 
 

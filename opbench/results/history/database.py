@@ -17,7 +17,7 @@ from pathlib import Path
 from opbench.errors import OtherVersion, UsageError
 from opbench.kernels.variant import print_config
 from opbench.results.environments import comparable_conditions
-from opbench.results.files import FILE, Run, content, read_run, run_files
+from opbench.results.files import FILE, Run, read_content, read_run, run_files
 from opbench.results.result import Result
 
 Cell = str | int | float | None
@@ -152,7 +152,7 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
     added = []
     for path in files:
         try:
-            header = hashlib.sha256(content(path).split(b"\n", 1)[0] + b"\n").hexdigest()
+            header = hashlib.sha256(read_content(path).split(b"\n", 1)[0] + b"\n").hexdigest()
             status = path.stat()
         except OSError as error:
             raise UsageError(
@@ -166,7 +166,7 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
         stored_run = connection.execute(
             "SELECT run, size_bytes, modified_ns FROM runs WHERE header_sha256 = ?", [header]
         ).fetchone()
-        # A copy of a run has its size, and another time; one that is cut short does not replace the whole.
+        # A copy of a run has the same size and another time. A shortened copy does not replace the complete run.
         if stored_run and (stored_run[1:] == size_and_time or stored_run[1] >= size_and_time[0]):
             continue
         with connection:

@@ -16,7 +16,7 @@ from opbench.results.history.steps import TimeStep, find_steps
 
 @dataclass(frozen=True)
 class Point:
-    """The result of a case in one run."""
+    """One point of a series: the result of a case in one run, with the run's environment."""
 
     run: int
     """Number of the run in order of time, over all runs."""
@@ -84,13 +84,13 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
         point_fields = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
         points = tuple(Point(*row) for row in point_fields)
         if not cases or any(is_named(case, pattern) for pattern in cases):
-            changes = tuple(_changes(points))
-            steps = tuple(_steps(points, changes, threshold))
+            changes = tuple(_environment_changes(points))
+            steps = tuple(_steps_in_equal_environments(points, changes, threshold))
             series.append(Series(case, operator, gpu, points, steps, changes))
     return series
 
 
-def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
+def _environment_changes(points: Sequence[Point]) -> list[tuple[int, str]]:
     changes = []
     for index, (earlier, later) in enumerate(itertools.pairwise(points), start=1):
         if earlier.alike != later.alike:
@@ -104,7 +104,7 @@ def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
     return changes
 
 
-def _steps(
+def _steps_in_equal_environments(
     points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float
 ) -> list[tuple[Point, TimeStep]]:
     """Return the steps between runs in an equal environment: if the environment changed, the cause is unknown.

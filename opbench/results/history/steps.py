@@ -25,7 +25,7 @@ MIN_PRICE = 3.0
 
 @dataclass(frozen=True)
 class TimeStep:
-    """A lasting change of a case's time."""
+    """A lasting change of a case's time: its position, and the time in seconds before and after."""
 
     index: int
     """Index of the first run after the step."""
@@ -96,7 +96,7 @@ def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
     distance, distances = 0.0, []
     for end in range(start, len(values)):
         segment_median = ordered[len(ordered) // 2] if ordered else values[end]
-        # Any median serves: the sum is the same, and grows by the distance of the new value to the nearest median.
+        # With an even number of values, every median gives the same sum of distances.
         low = ordered[(len(ordered) - 1) // 2] if ordered else segment_median
         value = values[end]
         distance += max(0.0, low - value, value - segment_median)

@@ -15,7 +15,7 @@ from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
 from opbench.kernels.folders import case_named
-from opbench.results.advice import Advised
+from opbench.results.advice import CaseAdvice
 from support.common import CATALOG
 
 SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"
@@ -84,6 +84,6 @@ def printed(explanation: Explanation) -> str:
     """What the terminal shows."""
     out = io.StringIO()
     advice = tuple(advise_lines(explanation.problems))
-    advised = Advised(explanation.case, "transpose", "", 0.0, 0.0, advice, modelled=True)
+    advised = CaseAdvice(explanation.case, "transpose", "", 0.0, 0.0, advice, modelled=True)
     print_explanation(explanation, advised, Console(file=out, width=400, color_system=None))
     return out.getvalue()
