@@ -369,7 +369,7 @@ def test_the_mode_says_over_how_many_sets(
     assert relu_measured(backend, monkeypatch, n)[0] == mode
 
 
-@pytest.mark.parametrize("limit", ["MAX_SETS", "MAX_BYTES"])
+@pytest.mark.parametrize("limit", ["MAX_BUFFER_SETS", "MAX_ADDED_BYTES"])
 def test_a_graph_whose_buffers_would_be_too_many_stays_hot_and_says_so(
     backend: CudaBackend, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

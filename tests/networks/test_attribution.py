@@ -68,7 +68,7 @@ def attributed(tmp_path: Path, graph: Graph | None = None, **options: Any) -> Re
 class NodeClock(QuietClock):
     """A clock of a device on which each node takes a microsecond."""
 
-    between = 0.0
+    gap_between_launches_s = 0.0
 
     def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         launch()
