@@ -119,7 +119,7 @@ def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) ->
         try:
             with np.errstate(all="ignore"):
                 return expected.scale * np.asarray(problem.reference_outputs(inputs)[tensor.name])
-        except UsageError:  # a reference that checks its inputs, such as offsets, which must not become 0
+        except UsageError:  # the inputs are partly zero, which a reference may refuse, such as for offsets
             return None
 
     return partial_reference

@@ -94,12 +94,14 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
         )
     source = simplest.path.read_text()
     title = re.compile(r'^(// title\s*= )".*"$', re.MULTILINE)
-    if len(title.findall(source)) != 1:
+    if (count := len(title.findall(source))) != 1:
         raise UsageError(
-            f"{simplest.path}: needs exactly one line that begins with '// title =', so opbench cannot copy the "
-            "file; copy the file by hand",
+            f'{simplest.path}: has {count} lines such as // title = "…", and opbench copies only a file with one; copy '
+            "it by hand",
             kind="nothing-to-copy",
             subject=simplest.path,
+            value=count,
+            allowed=1,
         )
     header_lines = rf'\1"{variant_name}: what it does otherwise"' + f'\n// builds_on = "{simplest.name}"'
     new_source = title.sub(header_lines, source)

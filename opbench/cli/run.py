@@ -108,8 +108,11 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | N
 
     if ca and certificate and key:
         return Tls(ca, certificate, key)
-    if ca or certificate or key:
-        raise click.UsageError("--tls-ca, --tls-cert and --tls-key go together; give all three")
+    files = {"--tls-ca": ca, "--tls-cert": certificate, "--tls-key": key}
+    if any(files.values()):
+        given = " and ".join(name for name, file in files.items() if file)
+        missing = " and ".join(name for name, file in files.items() if not file)
+        raise click.UsageError(f"{given} without {missing}: the three TLS files go together, so add {missing}")
     return None
 
 

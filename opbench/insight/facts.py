@@ -88,7 +88,7 @@ class Facts:
     """Conversions between integers and floats in the machine code; each division of integers has two."""
     double_instructions: int = 0
     """Double-precision instructions in the machine code; 0 if the operands of the problem are double."""
-    doubles_share: float = 0.0
+    double_instruction_share: float = 0.0
     """Share of all instructions in the machine code that `double_instructions` counts."""
     over_tensor_bound: float = 0.0
     """Time divided by the lower bound on tensor cores for the type of the operands; 0 if not known."""
@@ -203,7 +203,7 @@ def facts_of(
         integer_ratio=_integer_ratio(traffic, compiled),
         conversions=classes["convert"],
         double_instructions=0 if double_operands else classes["fp64"],
-        doubles_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
+        double_instruction_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
         occupancy=1.0 if slowest.occupancy is None else slowest.occupancy,
         limiter=slowest.limiter,
         local_bytes=max(resource.local_bytes for resource in launched.values()),

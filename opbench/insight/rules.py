@@ -111,10 +111,10 @@ def _recommend_block_reduction(facts: Facts) -> Iterator[Recommendation]:
 
 def _recommend_single_precision(facts: Facts) -> Iterator[Recommendation]:
     """Recommend single precision if a problem in float computes in double."""
-    if facts.doubles_share > DOUBLES_SHARE:
+    if facts.double_instruction_share > DOUBLES_SHARE:
         evidence = (
-            f"{facts.double_instructions} instructions are double arithmetic, {units.percent(facts.doubles_share)} "
-            "of all"
+            f"{facts.double_instructions} instructions are double arithmetic, "
+            f"{units.percent(facts.double_instruction_share)} of all"
         )
         yield "single_precision", 0.87, "arithmetic units", "compiled", evidence
 

@@ -197,7 +197,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison with the library and with the best known variant."""
+    """How the time of the kernel compares with its rivals: the library and the best known variant."""
 
     status: Status
     summary: str

@@ -2,7 +2,7 @@
 
 tomlkit preserves the layout of a text but has no line numbers, and tree-sitter would be a compiled dependency
 only for error messages. So tomllib reads the values, and this scanner finds the lines in a text that tomllib
-accepts. It runs only when an error needs a line.
+accepts. The scanner runs only if an error message must name a line number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A run's report: an HTML page, charts as PNG, a table for the terminal, and a ladder as Markdown."""
+"""A run's report: an HTML page, charts as PNG, a table for the terminal, and for each operator a
+table of its variants in Markdown, the ladder.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class CaseOptions:
     untrusted: bool = option(
         False,
         "Compile and run the kernels in a cage, as untrusted code: without network, other programs and other "
-        "files, and with limits on time, memory and output. Refuses Python files of extra folders.",
+        "files, and with limits on time, memory and output. Refuses Python files of --variants folders.",
     )
     trust: bool = option(False, "With --untrusted, load the Python files of the --variants folders all the same.")
     cpu_only: bool = option(False, "On the cpu backend, skip the additional compilation for a GPU with NVRTC.")

@@ -75,7 +75,10 @@ class ThrottleGuard:
                 self.highest_hz = max(self.highest_hz, stats.median(list(self._recent)))
 
     def throttled(self, clock_hz: float | None) -> bool:
-        """Return whether a sample at this clock rate must be discarded; always False after the longest total wait."""
+        """Note a clock reading; return whether its sample must be discarded because the GPU is throttled.
+
+        False once the waits for recovery add up to MAX_TOTAL_WAIT_S, and for an unknown clock (None).
+        """
         self.note(clock_hz)
         return self.is_throttled(clock_hz) and self.waited_s < MAX_TOTAL_WAIT_S
 

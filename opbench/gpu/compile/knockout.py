@@ -18,11 +18,11 @@ from opbench.gpu.compile.knockout_classes import (
     BARRIERS,
     GLOBAL_LOADS,
     GLOBAL_STORES,
-    belongs_to,
     has_replacement,
     is_bulk_copy,
     is_counted_copy,
     is_global_load,
+    is_in_class,
     lane_bytes,
 )
 from opbench.gpu.compile.knockout_edits import SINK_DECLARATION, InstructionEditor
@@ -167,7 +167,7 @@ class KnockOut:
         removable, kept = [], []
         for flow in self.flows:
             for statement in flow.function.statements:
-                if not belongs_to(name, statement):
+                if not is_in_class(statement, name):
                     continue
                 if reason := self._reason(name, statement, flow):
                     kept.append((statement, reason))

@@ -46,8 +46,8 @@ def expects_bytes(statement: Statement) -> bool:
     return statement.base == "mbarrier" and "expect_tx" in statement.modifiers
 
 
-def belongs_to(name: str, statement: Statement) -> bool:
-    """Return whether an instruction belongs to a class."""
+def is_in_class(statement: Statement, name: str) -> bool:
+    """Return whether an instruction is in the class with a name, such as GLOBAL_LOADS."""
     modifiers, base = statement.modifiers, statement.base
     if name == GLOBAL_LOADS:
         copies = base == "cp" and {"async", "shared", "global"} <= modifiers and "bulk" not in modifiers
@@ -61,7 +61,7 @@ def belongs_to(name: str, statement: Statement) -> bool:
             base in ("ld", "st") and "shared" in modifiers and "async" not in modifiers
         )
     if name == BANK_CONFLICTS:
-        return belongs_to(SHARED, statement)
+        return is_in_class(statement, SHARED)
     if name == BARRIERS:
         return (
             base in ("bar", "barrier")
@@ -145,7 +145,7 @@ def _group(statement: Statement) -> str:
         return "bulk copies"
     for name, group in ((GLOBAL_LOADS, "global loads"), (GLOBAL_STORES, "global stores"), (SHARED, "shared memory"),
                         (BARRIERS, "barriers"), (MATRIX, "matrix"), (ATOMICS, "atomics")):  # fmt: skip
-        if belongs_to(name, statement):
+        if is_in_class(statement, name):
             return group
     if statement.base == "shfl":
         return "shuffles"

@@ -115,7 +115,7 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
         resource.of.linear = _Linear(address, STRUCT_FORMATS[texture.type], texture.channels, linear_bytes)
     else:
         array = c_void_p()
-        # A height of 0 is one dimension.
+        # A height of 0 makes the texture one-dimensional.
         height = texture.size[1] if len(texture.size) > 1 else 0
         shape = _Array(texture.size[0], height, 0, STRUCT_FORMATS[texture.type], texture.channels, SURFACE_LDST)
         driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)

@@ -1,4 +1,4 @@
-"""Options for the run of a network, and for the nodes of a training."""
+"""Options of the commands that run a network, and of those that choose the variants of a training step."""
 
 from __future__ import annotations
 

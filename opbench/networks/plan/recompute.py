@@ -72,13 +72,16 @@ def fit_to_memory(
 def recompute_values(
     training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NO_CHOICE
 ) -> tuple[Training, list[tuple[str, int]]]:
-    """Recompute values until the live bytes of a training step are within the limit, as far as possible.
+    """Add second runs of cheap forward nodes to a training step, until its live bytes are within the limit.
+
+    Such activation checkpointing stops early when no further value saves memory.
 
     At the moment with the most live bytes, choose a value that is not needed then and that a cheap forward node
     computed: the one that moves the fewest bytes per byte saved. Later readers read it from a second run of the
     same problem on the same inputs, just before the first of them. The plan gives both runs the same variant,
     so no bit changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of
-    nodes. The second result lists the values for `replayed`.
+    nodes. Returns the changed step and, for `replay_plan`, each recomputed value with the number of the node at
+    which memory was highest.
     """
     recomputed: list[tuple[str, int]] = []
     while True:

@@ -159,8 +159,8 @@ def _prepare_mode(
     """Warm a mode up, capture it as a CUDA graph, and read the graph's outputs for the first inputs."""
     inputs = [tensor.clone() for tensor in contents[0]]  # clone keeps the memory format
 
-    def write(index: int) -> None:
-        for tensor, content in zip(inputs, contents[index], strict=True):
+    def load_inputs(content_index: int) -> None:
+        for tensor, content in zip(inputs, contents[content_index], strict=True):
             tensor.copy_(content)
 
     def run() -> Sequence[Tensor]:
@@ -185,7 +185,7 @@ def _prepare_mode(
         outputs = {name: out.float().cpu().numpy().copy() for name, out in zip(names, captured.result, strict=True)}
     except Exception as error:
         return Peer(call, peak_bytes=peak_bytes, error=f"not captured as a CUDA graph: {on_one_line(error)}")
-    return Peer(call, captured.replay, write, len(contents), outputs, peak_bytes)
+    return Peer(call, captured.replay, load_inputs, len(contents), outputs, peak_bytes)
 
 
 # Times of opbench and PyTorch ---------------------------------------------------------------------------------------

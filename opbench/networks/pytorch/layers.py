@@ -195,7 +195,7 @@ class LayerOperator:
         ctx.save_for_backward(*[values[position] for position in self.saved_positions(backward)])
 
     def saved_positions(self, backward: Backward) -> Sequence[int]:
-        """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
+        """Return the indices, in the call's [*inputs, *outputs], of the tensors that the backward pass reads."""
         return backward.saved_positions
 
     def gradients_of_traced_call(

@@ -200,9 +200,9 @@ def to_operator_axes(problem: object, tensor: Tensor, shape: Sequence[int]) -> T
     return torch_operators.to_declared_axes(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
-def from_operator_axes(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return an operator's array as a PyTorch tensor of a given shape."""
-    return torch_operators.to_torch_axes(problem, array).reshape(shape)  # type: ignore[arg-type]
+def from_operator_axes(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Permute a tensor from the axes that the operator declares to PyTorch's, and reshape it."""
+    return torch_operators.to_torch_axes(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
 def _strides(shape: Sequence[int], memory_format: torch.memory_format) -> tuple[int, ...]:

@@ -351,8 +351,9 @@ def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:
     momentum = module.momentum
     if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
         raise UsageError(
-            f"eps={module.eps}, momentum={momentum} is not supported; opbench replaces layers with eps={EPSILON} and a "
-            "momentum in whole hundredths",
+            f"BatchNorm2d with eps={module.eps} and momentum={momentum} is not supported; opbench replaces one with "
+            f"eps={EPSILON} and a momentum that is a multiple of 0.01, such as 0.1; "
+            "change the layer, or leave it to PyTorch",
             kind="unsupported-option",
             subject="batchnorm2d",
             value=(module.eps, momentum),

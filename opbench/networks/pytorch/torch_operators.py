@@ -133,7 +133,7 @@ def _batchnorm2d(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) 
 
 
 def _epsilon_of(problem: Operator) -> float:
-    return float(getattr(problem, "epsilon"))  # noqa: B009 (a class variable of the operators that have one)
+    return float(getattr(problem, "epsilon"))  # noqa: B009 (not every Operator declares it)
 
 
 def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -199,9 +199,10 @@ def serve_ranks(
     describe_death: DescribeDeath,
     progress: OnProgress = lambda progress: None,
 ) -> None:
-    """Answer the ranks until all have ended.
+    """Receive and answer the messages of all ranks, in the main process, until every rank has ended.
 
-    Raises the exception of a rank, and RankLost for one that crashed or hangs.
+    `tell` gets the progress of the training, `progress` that of the measurements of --tune. Raises
+    the exception of a rank, and RankLost for one that crashed or hangs.
     """
     server = _Server(pipes, describe_death)
     for rank, message in server.messages():
@@ -309,10 +310,10 @@ class _Server:
                 raise self._rank_lost(rank, "") from None
 
 
-def set_time_limit(pipe: Connection, seconds: float) -> None:
-    """Set the time limit of a connection: a send or read that blocks longer than `seconds` raises BlockingIOError."""
+def set_time_limit(connection: Connection, seconds: float) -> None:
+    """Set the limit of a connection's sends and reads: one that blocks longer than `seconds` raises BlockingIOError."""
     timeout = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
-    with socket.socket(fileno=os.dup(pipe.fileno())) as duplicate:
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 

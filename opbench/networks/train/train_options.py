@@ -29,8 +29,8 @@ class CourseOptions(ChoosingOptions):
     check: bool = option(False, "Before training, check every node of the first step against the reference.")
     compare: tuple[str, ...] = option(
         (),
-        "After training, compare the first step with PyTorch's; on a GPU, also compare the step "
-        "time with six modes of PyTorch.",
+        "After training, compare the results of the first step with PyTorch's; on a GPU, also compare the "
+        "time of a step with PyTorch in six modes, such as eager and torch.compile.",
         choices=("torch",),
     )
     evaluate_every: int = option(

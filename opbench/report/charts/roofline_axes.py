@@ -55,16 +55,16 @@ class Label:
 
 
 def new_axes(
-    texts: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
+    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
 ) -> tuple[Figure, Axes]:
-    """Return a figure with logarithmic axes that contain all points and texts, with room for a legend above."""
-    height = _HEIGHT + LABEL_SPACING / 72 * max(0, len(texts) - MANY_LABELS)
+    """Return a figure with logarithmic axes that contain all points and labels, with room for a legend above."""
+    height = _HEIGHT + LABEL_SPACING / 72 * max(0, len(labels) - MANY_LABELS)
     figure = Figure(figsize=(8.0, height))
     bottom_margin = 0.55 / height
     axes = figure.add_axes((_LEFT, bottom_margin, _WIDTH, 1 - bottom_margin - (0.12 + 0.2 * len(peaks)) / height))
     ridges = [ridge_point(c) for c in peaks]
     lowest_intensity = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
-    decades = [_decades(lowest_intensity, label.text_start_x, label.width) for label in texts] + [
+    decades = [_decades(lowest_intensity, label.text_start_x, label.width) for label in labels] + [
         _decades(lowest_intensity, r, 125) for r in ridges
     ]
     axes.set_xscale("log")

@@ -173,7 +173,7 @@ def gpu_phrase(ceilings: Peaks) -> str:
 
 
 def own_places(group: Group) -> list[str]:
-    """Return the place of each of the user's variants that is not the fastest."""
+    """Return a sentence for each of the user's variants that is not the fastest: its time, rank and distance."""
     winner = group.rows[0][0]
     ranks = {row.case: rank.rstrip("=") for row, rank in group.rest or group.rows}
     return [
