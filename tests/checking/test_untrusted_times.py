@@ -39,7 +39,7 @@ SMALL = {"relu": "(n=65536)", "softmax": "(rows=64,cols=96)", "matmul": "(m=96,n
 class Watch(QuietClock):
     """A clock whose every sample is a millisecond; `before` sees each launch that is timed."""
 
-    between = 0.0
+    gap_between_launches_s = 0.0
 
     def __init__(self, mode: str = "cold", before: Callable[[], None] = lambda: None) -> None:
         self.mode, self.before = mode, before

@@ -38,7 +38,7 @@ OPTIONS = TimingOptions(warmup_runs=2, warmup_s=0.0, min_samples=24, max_samples
 class Watch(QuietClock):
     """A clock whose every sample is a millisecond; `before` sees each launch that is timed."""
 
-    between = 0.0
+    gap_between_launches_s = 0.0
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self.before = before

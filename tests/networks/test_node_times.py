@@ -16,7 +16,7 @@ from opbench.timing import stats
 class Chains:
     """A clock whose chain number i takes 5 + i µs for the first node and 1 µs, its own event's cost, for the second."""
 
-    between = 1e-6
+    gap_between_launches_s = 1e-6
 
     def __init__(self) -> None:
         self.number = 0

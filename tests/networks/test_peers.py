@@ -201,7 +201,7 @@ def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str
                 off = np.linalg.norm(out - reference[name]) / np.linalg.norm(reference[name])
                 assert off < (1e-5 if precision == "f32" else 0.05)
             assert peer.peak_bytes == 1000 + 2 * 28 * 28 * (4 if precision == "f32" else 2)
-            assert peer.contents == 2 and peer.write
+            assert peer.input_sets == 2 and peer.write
     assert found == {}, "nothing is kept of PyTorch's once it is timed"
 
 
