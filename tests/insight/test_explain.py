@@ -83,7 +83,7 @@ def test_findings_come_first_and_mark_their_line() -> None:
 
 def test_what_some_blocks_stand_for_is_marked_predicted_and_scaled() -> None:
     explanation = explained(traffic(*TURN, blocks=16))
-    assert explanation.mark("turn") == "predicted"
+    assert explanation.count_source("turn") == "predicted"
     assert {f.source for f in explanation.figures if f.name == "shared wavefronts"} == {"predicted"}
     assert explanation.problems[0].source == "predicted"
     text = printed(explanation)

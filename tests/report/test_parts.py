@@ -188,7 +188,7 @@ def test_variants_have_a_table_for_each_layout_that_they_serve() -> None:
 
 
 def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opbench.report.ladder.shipped", lambda name: tmp_path / name)
+    monkeypatch.setattr("opbench.report.ladder.shipped_folder", lambda name: tmp_path / name)
     found = relu_run()
     found.folder = tmp_path / "reports" / "h200" / "quick"
     found.folder.mkdir(parents=True)

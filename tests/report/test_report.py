@@ -295,7 +295,7 @@ def test_the_page_says_what_opbench_advise_says(tmp_path: Path) -> None:
 
 def test_warnings_come_with_advice(tmp_path: Path) -> None:
     text = words(page(relu_run(), tmp_path))
-    assert "noisy: the median is uncertain by more than 2 %; close other users of the GPU" in text
+    assert "noisy: the median is uncertain by more than 2 %; end other programs that use the GPU" in text
 
 
 def test_the_commands_repeat_it(tmp_path: Path) -> None:
