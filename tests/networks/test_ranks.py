@@ -162,10 +162,10 @@ def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
         own = RankGroup(pipes[number][1], number, count)
         try:
             found[number] = act(own)
-            own.done()
+            own.send_done()
         except UsageError as error:
             found[number] = error
-            own.done()
+            own.send_done()
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(count)]
     for thread in threads:
