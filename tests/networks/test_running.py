@@ -30,7 +30,7 @@ def test_shipped_networks_are_right_on_the_cpu(tmp_path: Path, network: str, siz
     record = run(tmp_path, network, sizes=sizes)
     assert record.check.right and all(node.check.right for node in record.nodes)
     assert record.total is None and all(node.kernel_s is None for node in record.nodes), "a cpu has no clock"
-    assert all(node.bound_s > 0 and node.bind_node for node in record.nodes), "but a GPU's ceilings are known"
+    assert all(node.bound_s > 0 and node.bound for node in record.nodes), "but a GPU's ceilings are known"
     memory = record.memory
     assert memory.lower_bound_bytes <= memory.peak_bytes < memory.naive_bytes
     assert read_network(tmp_path / "out") == record
