@@ -92,7 +92,7 @@ def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monke
     draw: arrays.Draw = lambda rng, count: rng.standard_normal(count, np.float32)  # noqa: E731
     monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 1000)
     several = arrays.draw_random([7, 8], (3, 1501), draw)
-    monkeypatch.setattr(arrays, "THREADS", 1)
+    monkeypatch.setattr(arrays, "MAX_THREADS", 1)
     np.testing.assert_array_equal(arrays.draw_random([7, 8], (3, 1501), draw), several)
     flat = several.reshape(-1)
     np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
