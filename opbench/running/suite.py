@@ -135,9 +135,9 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
             subject=path,
         )
     nearest = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
-    hint = f"did you mean '{nearest[0]}'?" if nearest else f"shipped suites: {', '.join(sorted(suites))}"
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"shipped suites: {', '.join(sorted(suites))}."
     raise UsageError(
-        f"{path}: no file, operator or suite has this name; {hint}. "
+        f"{path}: no file, operator or suite has this name; {hint} "
         "To list all: opbench list operators, or: opbench list suites",
         kind="no-such-suite",
         subject=path,

@@ -95,7 +95,7 @@ def test_an_operator_runs_its_part_of_quick_or_its_examples(cli: Cli, folder: Pa
     one = cli("run", "relu/scalar", "--backend", "cpu")
     assert one.returncode == 2 and "opbench run relu --case relu/scalar" in one.stderr
     odd = cli("run", "relo", "--backend", "cpu")
-    assert odd.returncode == 2 and "did you mean 'relu'? (opbench list operators" in odd.stderr
+    assert odd.returncode == 2 and "did you mean 'relu'? To list all: opbench list operators" in odd.stderr
 
 
 def test_two_files_of_one_name_are_refused(cli: Cli, folder: Path) -> None:

@@ -25,7 +25,7 @@ from support.common import Cli
         (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("unknown GPU 'h20'; did you mean 'h200'?",)),
         (
             ("run", "quik"),
-            ("quik: no file, operator or suite has this name", "did you mean 'quick'?", "opbench list suites)"),
+            ("quik: no file, operator or suite has this name", "did you mean 'quick'?", "opbench list suites"),
         ),
         (("run", "mine.cu"), ("mine.cu: this file does not exist", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
