@@ -184,9 +184,10 @@ def _validation_error(expected_type: Any, value: Any, message: str) -> NotAllowe
         known = [name for option in _union_members(expected_type) for name in getattr(option, "__struct_fields__", ())]
         return NotAllowed(unknown_name("key", extra[1], known, place=path_text))
     if not text.startswith(("Expected `", "Invalid enum value")):
+        # The dataclass itself wrote this message.
         return NotAllowed(
             f"{path_text}: {text}" if path_text else text, subject=path_text, value=value, kind="not-allowed"
-        )  # a message of the dataclass itself
+        )
     shown = repr(value)
     expected = re.fullmatch(r"Expected (.*?)(?:, got .*)?", text)
     allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_allowed_values(expected_type))}"

@@ -509,9 +509,8 @@ def _write_inputs(bound_case: BoundCase, input_kind: str) -> Expected:
         if name not in expected.inputs:
             buffer.poison()
     for output, input_name in bound_case.case.updates.items():
-        bound_case.buffers[output].write(
-            expected.inputs[input_name]
-        )  # an output updated in place starts with its input's content
+        # An output updated in place starts with its input's content.
+        bound_case.buffers[output].write(expected.inputs[input_name])
     return expected
 
 

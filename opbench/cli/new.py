@@ -82,9 +82,8 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     if variant_name in {variant.name for variant in ladder}:
         raise UsageError(f"variant '{name}' exists already; choose another name", kind="exists")
     first_variants = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
-    simplest = min(
-        first_variants, key=lambda v: len(v.supports), default=None
-    )  # Among the first variants of ladders, the most general one is copied.
+    # Among the first variants of ladders, the most general one is copied.
+    simplest = min(first_variants, key=lambda v: len(v.supports), default=None)
     if simplest is None:
         raise UsageError(
             f"every variant of {operator} builds on another one or shares its file, so opbench has no file to copy; "

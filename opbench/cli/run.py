@@ -170,9 +170,8 @@ def check_command(
     from opbench import api
 
     def on_note(text: str) -> None:
-        click.echo(
-            f"note: {text}", file=sys.stderr
-        )  # click.echo(err=True) would print into the line of the progress bar.
+        # `click.echo(err=True)` would print into the line of the progress bar.
+        click.echo(f"note: {text}", file=sys.stderr)
 
     if only_list:
         names = api.cases_checked(
@@ -293,9 +292,8 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], note_fa
         rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first_result.case)}"
         notes = (f"{first_result.status}: {count_text}{first_result.case}", f"rerun: {rerun}")
         faults = faults_of(first_result, _file_of(first_result, targets))
-        *other_faults, last_fault = (
-            faults if first_result.operator == MEMORY else faults[:1]
-        )  # Without a reference, each finding is an own failure.
+        # Without a reference, each finding is an own failure.
+        *other_faults, last_fault = faults if first_result.operator == MEMORY else faults[:1]
         for fault in other_faults:
             _print_finding(fault, ())
         _print_finding(last_fault, notes)

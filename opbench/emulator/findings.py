@@ -206,13 +206,10 @@ def _to_finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], So
     other_position = SourcePosition(position.file, report.other_line) if report.other_line else other_position
     if position.line and not position.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), UNKNOWN_POSITION)
-        is_own_line = (caller.file, caller.line) == (
-            position.file,
-            position.line,
-        )  # an atomic function has its caller's line
-        if (
-            caller.line and not is_own_line and INCLUDE not in Path(caller.file).parents
-        ):  # the shim calls the kernel itself
+        # An atomic function has its caller's line.
+        is_own_line = (caller.file, caller.line) == (position.file, position.line)
+        # The shim calls the kernel itself.
+        if caller.line and not is_own_line and INCLUDE not in Path(caller.file).parents:
             position = position._replace(called_from=caller.entry or caller.line)
     # A PTX instruction is usually in a small function; the line of its caller is more useful.
     position = position._replace(called_from=position.entry) if report.instructions & 1 else position

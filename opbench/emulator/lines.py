@@ -131,9 +131,8 @@ def _table(module: Path) -> _Table:
             inlined_calls += _inlined_calls(dwarf, unit, files)
             for state in (entry.state for entry in program.get_entries()):
                 if state is not None and state.end_sequence:
-                    position_by_address.setdefault(
-                        state.address, UNKNOWN_POSITION
-                    )  # unless another function begins here
+                    # The end of a function has no position, unless another function begins there.
+                    position_by_address.setdefault(state.address, UNKNOWN_POSITION)
                 elif state is not None and state.line:  # line 0: no single line
                     position_by_address[state.address] = SourcePosition(
                         files.get(state.file, ""), state.line, state.column

@@ -123,10 +123,8 @@ class _Backward:
                 if not (
                     shape == tensor.shape or fits_flat_axes(shape, tensor.shape) or splits_axes(shape, tensor.shape)
                 ):
-                    shape, layout = (
-                        tensor.shape,
-                        "nchw",
-                    )  # the operator merges axes, so the gradient is a view in the value's shape
+                    # The operator merges axes, so the gradient is a view in the value's shape.
+                    shape, layout = tensor.shape, "nchw"
             else:  # nobody asked for this result
                 name, shape, layout = f"{node.name}.{tensor_name}", tensor.shape, "nchw"
             self.values[name] = Value(name, shape, tensor.dtype, layout)
@@ -189,10 +187,8 @@ class _Backward:
 
     def _add_sum(self, origin: str, addend: str, other: str, name: str) -> str:
         """Add the node that adds two gradients of a value; return the name of the sum."""
-        value, dtype = (
-            self.graph.values[origin],
-            self.values[addend].dtype,
-        )  # the sum is f32 even if the parameter is stored in bf16
+        # The sum is f32 even if the parameter is stored in bf16.
+        value, dtype = self.graph.values[origin], self.values[addend].dtype
         axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
         problem = self.catalog.operator("elementwise").from_axes(axes)
         self.values[name] = Value(name, value.shape, dtype, value.layout)

@@ -270,9 +270,8 @@ class Graph:
                     value=(*visited, of),
                 )
             is_inside = 0 <= value.offset <= base.elements - value.elements
-            is_flat_or_whole = (
-                base.elements == value.elements or len(base.shape) == 1
-            )  # a view of a part needs a base with one axis
+            # A view of a part needs a base with one axis.
+            is_flat_or_whole = base.elements == value.elements or len(base.shape) == 1
             if base.dtype != value.dtype or not is_inside or not is_flat_or_whole:
                 raise UsageError(
                     f"{self.name}: '{value.name}' {value.shape} {value.dtype} cannot be a view of '{base.name}' "

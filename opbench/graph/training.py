@@ -138,9 +138,8 @@ class _TrainingBuilder:
                     state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - removed_biases[node.name]
             elif node.operator == "dropout":
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
-                dropout_count = sum(
-                    other.operator == "dropout" for other in nodes
-                )  # the original name does not depend on the passes
+                # The original name does not depend on the passes.
+                dropout_count = sum(other.operator == "dropout" for other in nodes)
                 axes["seed"] = (self.recipe.seed * 1000 + dropout_count + 1) % 2**31
                 problem = self._make_problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
@@ -242,9 +241,8 @@ class _TrainingBuilder:
                 subject=graph.name,
             )
         target_dtype = "i32" if has_classes else scores.dtype
-        target_features = (
-            scores.shape[0] // rows if has_classes else scores.elements // rows
-        )  # text has one target per token
+        # Text has one target per token.
+        target_features = scores.shape[0] // rows if has_classes else scores.elements // rows
         values, state, nodes = dict(graph.values), dict(graph.state), []
         item_count = self.recipe.steps * self.recipe.micro_batches * rows
         values["order"], state["order"] = Value("order", (item_count,), "i32"), np.zeros(item_count, np.int32)

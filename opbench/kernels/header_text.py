@@ -73,9 +73,8 @@ def header_table(toml: str) -> dict[str, Any]:
     if FORMER_VARIANT_KEY in table:
         former, current = table.pop(FORMER_VARIANT_KEY), table.get("variant", {})
         both_are_tables = isinstance(former, dict) and isinstance(current, dict)
-        table["variant"] = (
-            {**former, **current} if both_are_tables else former
-        )  # A value that is not a table is refused when the header is read.
+        # A value that is not a table is refused when the header is read.
+        table["variant"] = {**former, **current} if both_are_tables else former
     return table
 
 

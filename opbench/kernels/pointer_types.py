@@ -230,9 +230,8 @@ def _template_arguments(kernel: Declaration, name_expression: str) -> dict[str, 
         if argument_words := arguments[index] if index < len(arguments) else default:
             types_by_parameter[texts[1]] = argument_words
         else:
-            types_by_parameter[texts[1]] = (
-                f"template parameter {texts[1]}",
-            )  # so that a type with the same name is not used
+            # The words keep the name from being taken for a type of the same name.
+            types_by_parameter[texts[1]] = (f"template parameter {texts[1]}",)
     return types_by_parameter
 
 

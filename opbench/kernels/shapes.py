@@ -159,9 +159,8 @@ class _Search:
         for axis in axes:
             start_sizes = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
             if axis in names_in_rules:
-                is_small_axis = (
-                    max(start_sizes) <= MAX_SMALL_SIZE
-                )  # for example a stride, for which large values make no sense
+                # Such as a stride, for which large values make no sense.
+                is_small_axis = max(start_sizes) <= MAX_SMALL_SIZE
                 sizes[axis] = tuple(sorted(start_sizes | rule_numbers if is_small_axis else multiples))
             elif names_property:
                 sizes[axis] = tuple(

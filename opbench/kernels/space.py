@@ -138,9 +138,8 @@ class Space:
         rules_by_index: list[list[str]] = [[] for _ in index_of]
         for rule in self.where if index_of else ():
             needed_tunables = self._dependencies(rule) & index_of.keys()
-            missing = (
-                self._dependencies(rule) - index_of.keys()
-            )  # A rule with an unknown name is evaluated last, and raises UsageError.
+            # A rule with an unknown name is evaluated last, and raises UsageError.
+            missing = self._dependencies(rule) - index_of.keys()
             rules_by_index[
                 len(index_of) - 1 if missing else max((index_of[n] for n in needed_tunables), default=0)
             ].append(rule)

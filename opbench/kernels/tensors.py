@@ -84,9 +84,8 @@ def vector_width(dtype: str, *sizes: int) -> int:
     """
     if dtype not in DTYPES:
         raise UsageError(unknown_name("dtype", dtype, DTYPES, place="vector_width"))
-    return math.gcd(
-        VECTOR_BYTES // DTYPES[dtype].itemsize, *sizes
-    )  # Bytes per vector divided by bytes per element is a power of two.
+    # Bytes per vector divided by bytes per element is a power of two.
+    return math.gcd(VECTOR_BYTES // DTYPES[dtype].itemsize, *sizes)
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -110,9 +110,8 @@ class _WorkerPool:
         remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
         self._sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
         for case in remaining:
-            remote.pack_for_worker(
-                case, self._roots
-            )  # raises UsageError, before any case runs, for a variant that other machines lack
+            # Raises UsageError, before any case runs, for a variant that other machines lack.
+            remote.pack_for_worker(case, self._roots)
         self._dispatch.add(slowest_first(list(iterate_problems(remaining))))
         self._wait_for_workers()
         while not self._dispatch.is_done:

@@ -102,10 +102,8 @@ class RunFile:
             self.write("run", _header(self._suite, self._options, environment).to_json())
             return
         earlier = self.earlier.header.environment
-        drivers = (
-            earlier.driver or environment.driver,
-            environment.driver or earlier.driver,
-        )  # One of the drivers may be unknown.
+        # One of the drivers may be unknown.
+        drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)
         for key, earlier_value, new_value in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
             if earlier_value != new_value:
                 raise SettingDiffers(self._options.out / FILE, key, earlier_value or None, new_value or None)

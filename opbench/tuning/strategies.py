@@ -102,9 +102,8 @@ class Local:
 
     def tell(self, config_number: int, score: float | None) -> None:
         self._unknown.tell(config_number, score)
-        self._news += (
-            1 if config_number in self._pending else NEW_RESULTS
-        )  # a config that others proposed may be in the pool
+        # A config that others proposed may be in the pool.
+        self._news += 1 if config_number in self._pending else NEW_RESULTS
         self._pending.pop(config_number, None)
         self._scores.pop(config_number, None)
         if score is None:

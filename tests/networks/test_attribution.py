@@ -296,8 +296,8 @@ def test_nodes_rank_by_the_time_above_their_lower_bounds() -> None:
 
 
 def test_older_records_have_no_attribution() -> None:
-    told = json.loads(json.dumps(record(lenet())))
-    assert "attribution" not in told and Record.from_json(told).attribution is None
+    stored = json.loads(json.dumps(record(lenet())))
+    assert "attribution" not in stored and Record.from_json(stored).attribution is None
 
 
 def test_the_table_of_the_guide_has_the_numbers_of_the_committed_runs() -> None:

@@ -110,21 +110,21 @@ def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
 
 def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that reads what may be written just ahead of it waits for all of that."""
-    told: dict[str, set[str]] = {}
+    pending_by_operator: dict[str, set[str]] = {}
 
     def seen(backend: Backend, case: Case, *rest: object, pending_inputs: Collection[str], **more: object) -> Binding:
-        told[case.problem.name] = set(pending_inputs)
+        pending_by_operator[case.problem.name] = set(pending_inputs)
         return Binding(lambda: None)
 
     monkeypatch.setattr("opbench.networks.plan.executor.bind", seen)
     graph = lenet(1)
     context = Context(Network(graph, choose(graph, {}, PlanOptions("f32")).cases(graph), open_backend("cpu")))
     context.close()
-    assert told["linear"] == {"x", "out"} and told["conv2d"] == {"image", "out"}
+    assert pending_by_operator["linear"] == {"x", "out"} and pending_by_operator["conv2d"] == {"image", "out"}
     training = training_graph(lenet(1), Recipe(loss="cross_entropy", steps=1), 1).graph
     step = Context(Network(training, choose(training, {}, PlanOptions("f32")).cases(training), open_backend("cpu")))
     step.close()
-    assert "weight" in told["linear"], "the optimiser writes it"
+    assert "weight" in pending_by_operator["linear"], "the optimiser writes it"
 
 
 def test_a_launch_that_overlaps_is_bound_so_only_where_its_early_inputs_are_safe() -> None:

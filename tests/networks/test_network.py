@@ -58,15 +58,15 @@ def made(name: str = "lenet", **sizes: int) -> Graph:
     return branches() if name == "branches" else NETWORKS[name](**sizes)
 
 
-def written(tmp_path: Path, told: dict[str, Any]) -> str:
-    return write_network(typed(told), tmp_path)[0].read_text()
+def written(tmp_path: Path, values: dict[str, Any]) -> str:
+    return write_network(typed(values), tmp_path)[0].read_text()
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("lenet", {}), ("alexnet", {"batch": 4}), UNET, ("branches", {})])
 def test_the_page_shows_every_node_with_its_numbers(tmp_path: Path, name: str, sizes: dict[str, int]) -> None:
-    told = record(made(name, **sizes))
-    page = written(tmp_path, told)
-    for node in told["nodes"]:
+    values = record(made(name, **sizes))
+    page = written(tmp_path, values)
+    for node in values["nodes"]:
         assert page.count(f">{node['name']}<") >= 3, "in the graph, the timeline and the table"
         assert node["case"].replace("<", "&lt;") in page
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
@@ -116,16 +116,16 @@ def test_without_a_clock_there_are_verdicts_and_no_times(tmp_path: Path) -> None
 
 
 def test_without_a_clock_a_gpu_whose_ceilings_are_known_has_a_least_time(tmp_path: Path) -> None:
-    told = record(made(), timed=False)
-    assert "Lower bound" not in written(tmp_path, told)
-    told["ceilings"] = {"gpu": "NVIDIA L4", "source": "datasheet", "dram_bytes_per_s": 3e11}
-    for node in told["nodes"]:
+    values = record(made(), timed=False)
+    assert "Lower bound" not in written(tmp_path, values)
+    values["ceilings"] = {"gpu": "NVIDIA L4", "source": "datasheet", "dram_bytes_per_s": 3e11}
+    for node in values["nodes"]:
         node |= {"bound_s": 2e-6, "bound": "memory", "alone_s": 3e-6}
-    page = written(tmp_path, told)
+    page = written(tmp_path, values)
     assert "Lower bound on an L4: 22.0 µs" in page and "by the datasheet" in page and "took 33.0 µs one by one" in page
-    assert page.count("lower bound on L4") == 1 and page.count("2.00 µs") >= len(told["nodes"])
-    told["ceilings"]["launch_floor_s"] = 30e-6
-    page = written(tmp_path, told)
+    assert page.count("lower bound on L4") == 1 and page.count("2.00 µs") >= len(values["nodes"])
+    values["ceilings"]["launch_floor_s"] = 30e-6
+    page = written(tmp_path, values)
     assert "Lower bound on an L4: 30.0 µs (one launch)" in page and "alone 22.0 µs" in page
 
 
@@ -145,25 +145,25 @@ def test_pictures_of_known_classes_are_counted(found: list[int], words: str) -> 
 
 
 def test_a_wrong_node_is_named_first_hand() -> None:
-    told = record(made())
-    assert is_right(typed(told)) and headline(typed(told))[-1].startswith("All 11 nodes agree")
-    told["nodes"][3]["check"] |= {"right": False, "reason": "17 of 40 elements"}
-    assert not is_right(typed(told)) and headline(typed(told))[-1] == "Wrong: node `conv2`."
+    values = record(made())
+    assert is_right(typed(values)) and headline(typed(values))[-1].startswith("All 11 nodes agree")
+    values["nodes"][3]["check"] |= {"right": False, "reason": "17 of 40 elements"}
+    assert not is_right(typed(values)) and headline(typed(values))[-1] == "Wrong: node `conv2`."
 
 
 def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_path: Path) -> None:
-    told = record(made())
-    first, second, third, *_ = headline(typed(told))
-    best = told["peers"]["torch.compile, channels_last"]
-    ratio = best["median_s"] / told["total"]["median_s"]
+    values = record(made())
+    first, second, third, *_ = headline(typed(values))
+    best = values["peers"]["torch.compile, channels_last"]
+    ratio = best["median_s"] / values["total"]["median_s"]
     assert first.startswith(f"Speedup over the fastest PyTorch (torch.compile, channels_last): {ratio:.2f}× [")
     assert "GPU time, cold L2, both as one CUDA graph: " in first and second.startswith("One image takes ")
     assert third.startswith("One call from Python until the GPU is done, caches warm: opbench ")
     assert third.index("torch.compile, channels_last") < third.index("PyTorch eager "), "fastest first"
-    page = written(tmp_path, told)
+    page = written(tmp_path, values)
     assert "GPU time, cold L2 <small>" in page and "call from Python <small>" in page
-    told["options"]["graph"] = False
-    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(typed(told))[0]
+    values["options"]["graph"] = False
+    assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(typed(values))[0]
 
 
 def test_of_many_expensive_nodes_the_operators_are_named() -> None:
@@ -199,37 +199,37 @@ def test_a_page_begins_with_the_time_or_with_what_is_wrong() -> None:
 
 
 def test_a_slower_opbench_is_called_slower() -> None:
-    told = record(made())
-    half = {key: told["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
-    told["peers"]["PyTorch eager"] |= half
-    assert headline(typed(told))[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
-    assert "so opbench is slower" in headline(typed(told))[0]
+    values = record(made())
+    half = {key: values["total"][key] / 2 for key in ("median_s", "low_s", "high_s")}
+    values["peers"]["PyTorch eager"] |= half
+    assert headline(typed(values))[0].startswith("Speedup over the fastest PyTorch (PyTorch eager): 0.50× [")
+    assert "so opbench is slower" in headline(typed(values))[0]
 
 
 def test_peers_are_compared_with_intervals(tmp_path: Path) -> None:
-    told = record(made())
-    same = {**told["total"], "norm_error": 0.0, "captured": True}
-    called = {**told["peers"]["PyTorch eager"]["host"]}
-    told["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
-    eager, compiled = compared_peers(typed(told))
+    values = record(made())
+    same = {**values["total"], "norm_error": 0.0, "captured": True}
+    called = {**values["peers"]["PyTorch eager"]["host"]}
+    values["peers"] = {"PyTorch eager": same, "torch.compile": {"error": "no compiler", "host": called}}
+    eager, compiled = compared_peers(typed(values))
     assert (
         eager.verdict == "tie" and compiled.verdict == "not measured" and compiled.host == from_json(HostTime, called)
     )
-    page = written(tmp_path, told)
+    page = written(tmp_path, values)
     assert "no compiler" in page and "a tie: the 95 % intervals overlap" in page
-    assert "Not compared: torch.compile (no compiler)." in headline(typed(told))
+    assert "Not compared: torch.compile (no compiler)." in headline(typed(values))
 
 
 def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: Path) -> None:
-    told = record(made())
-    del told["host"]
-    for peer in told["peers"].values():
+    values = record(made())
+    del values["host"]
+    for peer in values["peers"].values():
         del peer["captured"], peer["host"]
-    assert all(peer.ratio is None and peer.measured for peer in compared_peers(typed(told)))
-    text = " ".join(headline(typed(told)))
+    assert all(peer.ratio is None and peer.measured for peer in compared_peers(typed(values)))
+    text = " ".join(headline(typed(values)))
     assert "Speedup" not in text and "call from Python" not in text
     assert "include launches from the host" in text and "--compare torch" in text
-    assert "not comparable: its time includes launches from the host" in written(tmp_path, told)
+    assert "not comparable: its time includes launches from the host" in written(tmp_path, values)
 
 
 def test_committed_records_are_read_and_have_a_speedup() -> None:
@@ -248,8 +248,8 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
     older = record(made("branches"))
     for peer in older["peers"].values():
         del peer["captured"]
-    for name, told in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
-        keep_network(typed(told), tmp_path / "h100" / name)
+    for name, values in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
+        keep_network(typed(values), tmp_path / "h100" / name)
     table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
     head, _, *rows = table.splitlines()
     assert head.split(" | ")[3] == "speedup" and len(rows) == 2
@@ -264,28 +264,28 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
 
 def test_memory_is_compared_with_the_smallest_way_of_pytorch(tmp_path: Path) -> None:
     """The fastest way is often the smallest one, too: a larger one is no fair measure."""
-    told = record(made())
-    compiled = told["peers"]["torch.compile, channels_last"]
-    compiled["peak_bytes"] = told["memory"]["peak_bytes"]
-    peer = smallest_peer(typed(told))
+    values = record(made())
+    compiled = values["peers"]["torch.compile, channels_last"]
+    compiled["peak_bytes"] = values["memory"]["peak_bytes"]
+    peer = smallest_peer(typed(values))
     assert peer is not None and peer.name == "torch.compile, channels_last"
-    keep_network(typed(told), tmp_path / "lenet")
+    keep_network(typed(values), tmp_path / "lenet")
     assert networks_overview([tmp_path / "lenet"], tmp_path).splitlines()[-1].endswith("| 100 % |")
-    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(typed(told)))
+    assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(typed(values)))
 
 
 def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = record(made())
-    told["peers"]["torch.compile"] = {**told["total"], "warnings": ["not_held"]}
-    told["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
-    notices = [line for line in phrases.notices(typed(told)) if line.startswith(("not held", "noisy"))]
+    values = record(made())
+    values["peers"]["torch.compile"] = {**values["total"], "warnings": ["not_held"]}
+    values["peers"]["PyTorch eager"]["warnings"] = ["not_held", "noisy"]
+    notices = [line for line in phrases.notices(typed(values)) if line.startswith(("not held", "noisy"))]
     assert [line.partition(":")[0] for line in notices] == [
         "not held (PyTorch eager; torch.compile)", "noisy (PyTorch eager)",
     ]  # fmt: skip
-    assert all(f'<p class="notice">{line}' in written(tmp_path, told) for line in notices)
-    print_network(typed(told), Console(width=80))
+    assert all(f'<p class="notice">{line}' in written(tmp_path, values) for line in notices)
+    print_network(typed(values), Console(width=80))
     lines = capsys.readouterr().out.splitlines()
     assert all(f"! {line}" in lines for line in notices), "each on a line of its own"
 
@@ -305,34 +305,37 @@ def test_a_narrow_terminal_has_each_config_below_its_variant(capsys: pytest.Capt
 
 
 def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:
-    told = record(made())
-    place = {life.value: life for life in value_lifetimes(typed(told))}
-    names = [node["name"] for node in told["nodes"]]
+    values = record(made())
+    place = {life.value: life for life in value_lifetimes(typed(values))}
+    names = [node["name"] for node in values["nodes"]]
     assert (names[place["pool2"].first], names[place["pool2"].last]) == ("pool2", "fc3")
 
 
 def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
-    told = record(made())
-    told["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
-    (life,) = (life for life in value_lifetimes(typed(told)) if life.value == "workspace of fc3")
-    assert life.first == life.last == [node["name"] for node in told["nodes"]].index("fc3")
-    assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, told)
-    assert any(said.startswith("Activations and workspaces take") for said in headline(typed(told)))
-    told["options"]["memory_bytes"] = 950_000_000
-    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(typed(told)))
+    values = record(made())
+    values["memory"]["workspaces"] = {"fc3": {"offset": 64, "bytes": 4096}}
+    (life,) = (life for life in value_lifetimes(typed(values)) if life.value == "workspace of fc3")
+    assert life.first == life.last == [node["name"] for node in values["nodes"]].index("fc3")
+    assert "workspace of fc3: 4.10 kB at 64.0 B, from fc3 to fc3" in written(tmp_path, values)
+    assert any(said.startswith("Activations and workspaces take") for said in headline(typed(values)))
+    values["options"]["memory_bytes"] = 950_000_000
+    assert any(re.search(r"take [\d.]+ .?B at the peak \(950 MB allowed\), ", said) for said in headline(typed(values)))
 
 
 def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
-    told = record(made())
-    keep_network(typed(told), tmp_path)
-    assert read_network(tmp_path) == typed(told)
+    values = record(made())
+    keep_network(typed(values), tmp_path)
+    assert read_network(tmp_path) == typed(values)
     for text, refusal in (
         ('{"format": 2}', Refusal("other-version", "format", value=2, allowed=1)),
         ("{", Refusal("not-json", "network.json")),
         ('{"format": 1}', Refusal("missing-key", "network")),
         ("[]", Refusal("other-version", "format", value="list")),
-        (json.dumps({**told, "nodes": [{"name": 3}]}), Refusal("not-allowed", "nodes[0].name", value=3, allowed="str")),
-        (json.dumps({**told, "peers": {"x": 3}}), Refusal("not-allowed", "peers.x", value=3, allowed="object")),
+        (
+            json.dumps({**values, "nodes": [{"name": 3}]}),
+            Refusal("not-allowed", "nodes[0].name", value=3, allowed="str"),
+        ),
+        (json.dumps({**values, "peers": {"x": 3}}), Refusal("not-allowed", "peers.x", value=3, allowed="object")),
     ):
         (tmp_path / "network.json").write_text(text)
         with refuses(refusal):
@@ -342,10 +345,10 @@ def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
 def test_the_terminal_has_a_line_a_node(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    told = record(made())
-    print_network(typed(told), Console(width=200))
+    values = record(made())
+    print_network(typed(values), Console(width=200))
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in told["nodes"]) == len(told["nodes"])
+    assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in values["nodes"]) == len(values["nodes"])
     assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)
 
 

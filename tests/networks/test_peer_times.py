@@ -83,11 +83,11 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
     def graph() -> None: ...
 
     peer = Peer(lambda: None, graph, outputs={"out": np.array([1.0, 2.0, 2.3], np.float32)})
-    told = peer_record(peer, OUT, {}, 1e-3, {})
-    assert told.difference == pytest.approx(0.1, rel=1e-5) and told.allowed_difference == 2e-3
-    assert told.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
+    peer_result = peer_record(peer, OUT, {}, 1e-3, {})
+    assert peer_result.difference == pytest.approx(0.1, rel=1e-5) and peer_result.allowed_difference == 2e-3
+    assert peer_result.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
     clock = TableClock({own: 1e-5})
-    both = time_opbench_and_peers(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
+    both = time_opbench_and_peers(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": peer_result})
     assert both.peers["eager"].times is None
     assert not peer_record(peer, OUT, {}, 0.06, {}).error
     nan = Peer(lambda: None, graph, outputs={"out": np.array([np.nan, 2.0, 2.0], np.float32)})
@@ -96,8 +96,8 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
 
 def test_the_error_against_the_reference_is_recorded_or_unknown() -> None:
     peer = Peer(lambda: None, lambda: None, outputs=OUT)
-    told = peer_record(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
-    assert told.norm_error == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
+    peer_result = peer_record(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
+    assert peer_result.norm_error == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
     assert peer_record(peer, OUT, {}, 1e-3, {}).norm_error is None
 
 

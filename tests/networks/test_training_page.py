@@ -16,8 +16,8 @@ from support.builders.runs import measurement
 from support.checks.errors import refuses, refuses_version
 
 
-def typed(told: dict[str, Any]) -> TrainingRecord:
-    return from_json(TrainingRecord, json.loads(json.dumps(told)))
+def typed(values: dict[str, Any]) -> TrainingRecord:
+    return from_json(TrainingRecord, json.loads(json.dumps(values)))
 
 
 def times_of(median_s: float, low_s: float, high_s: float) -> dict[str, Any]:

@@ -123,9 +123,9 @@ def test_the_first_step_is_pytorchs(optimizer: str, layout: str, clip: float, tm
     options = TrainingSettings(recipe, backend="cpu", out=tmp_path / "run", compare=("torch",))
     network = with_dropout()
     run = Trainer(network, random_data(network, 8), options)
-    told = run.run()["comparison"]
-    assert told["ways"] == {} and told["versions"]["PyTorch"] == torch.__version__
-    first = told["first_step"]
+    comparison = run.run()["comparison"]
+    assert comparison["ways"] == {} and comparison["versions"]["PyTorch"] == torch.__version__
+    first = comparison["first_step"]
     assert first["right"] and first["compared"] == len(network.weights), first
     assert first["errors"]["loss"] <= 1e-6 and first["errors"]["gradients"] <= 2e-5, first
 
@@ -170,13 +170,15 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     theirs = first_step(problem, "cpu")
     other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
     assert compare_first_steps(theirs, theirs, network.weights, "f32").right
-    told = compare_first_steps(theirs, other, network.weights, "f32")
-    assert not told.right and "its times say nothing here: off are the loss by " in told.text
+    comparison = compare_first_steps(theirs, other, network.weights, "f32")
+    assert not comparison.right and "its times say nothing here: off are the loss by " in comparison.text
     gradients = {**theirs.gradients, "head.bias": -theirs.gradients["head.bias"]}
-    told = compare_first_steps(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
-    assert told.text.endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), told.text
-    told = compare_first_steps(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
-    assert told.text.endswith("off are the change of the parameters by 1 (0.9 allowed)"), "a step that was not done"
+    comparison = compare_first_steps(replace(theirs, gradients=gradients), theirs, network.weights, "bf16")
+    assert comparison.text.endswith("off are the gradient of head.bias by 2 (0.7 allowed)"), comparison.text
+    comparison = compare_first_steps(replace(theirs, parameters=network.weights), theirs, network.weights, "bf16")
+    assert comparison.text.endswith("off are the change of the parameters by 1 (0.9 allowed)"), (
+        "a step that was not done"
+    )
 
 
 def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
@@ -186,8 +188,10 @@ def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
     def off(share: float) -> FirstStep:
         return replace(exact, gradients={**exact.gradients, "head.bias": exact.gradients["head.bias"] * (1 + share)})
 
-    told = compare_first_steps(off(0.5), exact, network.weights, "tf32", off(0.3))
-    assert told.right and told.text.endswith("its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off")
+    comparison = compare_first_steps(off(0.5), exact, network.weights, "tf32", off(0.3))
+    assert comparison.right and comparison.text.endswith(
+        "its own in tf32 is loss 0, gradients 0.3, the parameters' change 0 off"
+    )
     assert not compare_first_steps(off(0.5), exact, network.weights, "tf32", off(0.2)).right, "more than twice as far"
     assert not compare_first_steps(off(0.5), exact, network.weights, "tf32").right
 

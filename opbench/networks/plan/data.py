@@ -205,9 +205,8 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     in_colour = image[1] == 3
     if data_name == "digits":
         size = _read_number(name, option) if option else image[2]
-        _require_shape(
-            name, (3 if in_colour else 1, size, size), image, network
-        )  # check before the pictures are made, which takes seconds
+        # Check before the pictures are made, which takes seconds.
+        _require_shape(name, (3 if in_colour else 1, size, size), image, network)
         data = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
     elif data_name == "textures" and not shift:
         data = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)

@@ -43,9 +43,8 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
         expected: list[torch.Tensor] = []
         if torch_operators.has_peer(problem):
             float64_inputs = [t.double() if t.is_floating_point() else t for t in inputs]
-            expected = torch_operators.compute(
-                problem, float64_inputs
-            )  # in float64, because PyTorch may compute float32 products in TF32
+            # The reference is in float64, because PyTorch may compute float32 products in TF32.
+            expected = torch_operators.compute(problem, float64_inputs)
 
             def ask() -> None:
                 with torch.cuda.stream(torch.cuda.ExternalStream(stream)), torch.no_grad():

@@ -26,7 +26,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class AlternativeRecord:
-    """What was measured when the network ran with one choice of its plan undone, such as a fusion."""
+    """The measurements of a network that ran with one choice of its plan undone, such as a fusion."""
 
     choice: str
     """The choice that is undone, such as "fuse_relu"."""

@@ -151,9 +151,8 @@ def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
         if not nbytes or (side == "left" and nbytes == peak):
             continue
         axes.axhline(nbytes / unit, color=INK, linewidth=0.9, linestyle=style)
-        is_below = side == "left" and nbytes > 0.93 * (
-            peak or 0
-        )  # Between lines this close the two texts would overlap.
+        # Between lines this close the two texts would overlap.
+        is_below = side == "left" and nbytes > 0.93 * (peak or 0)
         axes.annotate(f"{label_text} {size_text(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
                       xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
                       va="top" if is_below else "bottom", fontsize=8)  # fmt: skip

@@ -242,9 +242,8 @@ class _Server:
         self.last_message_s = dict.fromkeys(range(len(self.pipes)), checked_s)
         while len(self.done) < len(self.pipes):
             running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-            pause_s = (
-                time.monotonic() - checked_s
-            )  # the time in which this process was stopped or busy does not count as silence of a rank
+            # The time in which this process was stopped or busy does not count as silence of a rank.
+            pause_s = time.monotonic() - checked_s
             self.last_message_s = {rank: heard + pause_s for rank, heard in self.last_message_s.items()}
             readable = wait([self.pipes[rank] for rank in running], HEARTBEAT_S)
             checked_s = time.monotonic()

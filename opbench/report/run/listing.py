@@ -116,9 +116,8 @@ def _variant_of_file(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | 
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue
-        folder = (
-            row.operator if path.parent.name == row.operator else ""
-        )  # otherwise the header of the file names the operator
+        # Otherwise the header of the file names the operator.
+        folder = row.operator if path.parent.name == row.operator else ""
         try:
             variants = catalog.variants_in(path, folder)
         except OpbenchError:
