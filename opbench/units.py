@@ -17,12 +17,20 @@ def si(value: float | None, unit: str, digits: int = 3) -> str:
         return "–"
     if value == 0:
         return f"0 {unit}"
-    # Round first: 999.6 kB is 1.00 MB.
+    order, exponent = _decimal_order(value, digits), prefix_exponent(value, digits)
     value = float(f"{value:.{digits - 1}e}")
-    order = int(f"{value:e}".partition("e")[2])
-    exponent = max(-9, min(15, 3 * (order // 3)))
     decimals = max(0, digits - 1 - (order - exponent))
     return f"{value / 10.0**exponent:.{decimals}f} {_PREFIXES[exponent]}{unit}"
+
+
+def prefix_exponent(value: float, digits: int = 3) -> int:
+    """Return the power of ten of the SI prefix with which `si` shows a value other than 0, such as 12 for tera."""
+    return max(-9, min(15, 3 * (_decimal_order(value, digits) // 3)))
+
+
+def _decimal_order(value: float, digits: int) -> int:
+    # Rounded first: 999.6 kB is 1.00 MB.
+    return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def time(seconds: float | None) -> str:

@@ -162,12 +162,12 @@ def _all_times(record: Record) -> list[phrases.PeerTime]:
 
 def _peer_row(peer: phrases.PeerTime, images: int, *, is_opbench: bool) -> dict[str, JSON]:
     value, _, ratio_interval = peer.times.partition(" ")
-    time, _, interval = phrases.time_with_interval(peer.measured).partition(" [")
+    time, interval = phrases.median_and_interval(peer.measured)
     return {
         "own": is_opbench,
         "name": peer.name,
         "time": time,
-        "interval": interval.rstrip("]"),
+        "interval": interval,
         "image": units.time(peer.measured.median_s / images) if peer.measured else "–",
         "ratio": value,
         "ratio_ends": ratio_interval,

@@ -44,10 +44,16 @@ def headline_name(record: Record) -> str:
 
 def time_with_interval(measured: Times | None, divisor: float = 1.0) -> str:
     """Format a median with its interval, such as "118 µs [117–119 µs]"."""
+    median, interval = median_and_interval(measured, divisor)
+    return f"{median} [{interval}]" if interval else median
+
+
+def median_and_interval(measured: Times | None, divisor: float = 1.0) -> tuple[str, str]:
+    """Format a median and its 95 % interval as two table cells; "–" and "" for None."""
     if not measured:
-        return "–"
+        return "–", ""
     median, low, high = (seconds / divisor for seconds in (measured.median_s, measured.low_s, measured.high_s))
-    return f"{units.time(median)} [{units.interval(low, high)}]"
+    return units.time(median), units.interval(low, high)
 
 
 def size_text(nbytes: float | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from opbench import units
-from opbench.networks.records.network import Times
 from opbench.networks.records.training import FirstStepRecord, StepPeer, TrainingRecord
 from opbench.networks.report import phrases
 from opbench.records import JSON
@@ -106,17 +105,11 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
     return {
         "own": own,
         "name": _mode_name(name),
-        "hot": _interval_cells(hot),
-        "cold": _interval_cells(step.cold),
+        "hot": phrases.median_and_interval(hot),
+        "cold": phrases.median_and_interval(step.cold),
         "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",
         "ratio": ratio,
         "ratio_ends": ratio_interval,
         "verdict": "" if own else peer.error or peer.verdict,
         "peak": phrases.size_text(peer.peak_bytes),
     }
-
-
-def _interval_cells(measured: Times | None) -> tuple[str, str]:
-    """Return a median and its 95 % interval as two table cells."""
-    median, _, interval = phrases.time_with_interval(measured).partition(" [")
-    return median, interval.rstrip("]")

@@ -85,12 +85,11 @@ def bars_chart(section: Section, name: str, rows: list[Row], chart_frame: ChartF
 
 def _label_rates(axes: Axes, fastest: float, by_bytes: bool) -> None:
     """Label the axis in the unit in which the fastest bar's number is printed."""
-    is_printed_in_tera = units.byte_rate(fastest * 1e9).endswith(" TB/s")
-    divisor, unit = (1000.0, "TB/s") if is_printed_in_tera else (1.0, "GB/s")
-    if not by_bytes:
-        divisor, unit = (1.0, "TFLOP/s") if fastest >= 1 else (0.001, "GFLOP/s")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / divisor:g}")
-    axes.set_xlabel(f"compulsory bytes / time ({unit})" if by_bytes else f"FLOPs / time ({unit})")
+    axis_exponent, quantity, unit = (9, "compulsory bytes", "B/s") if by_bytes else (12, "FLOPs", "FLOP/s")
+    exponent = units.prefix_exponent(fastest * 10.0**axis_exponent) if fastest else axis_exponent
+    prefix, shown_exponent = ("T", 12) if exponent >= 12 else ("G", 9)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value * 10.0 ** (axis_exponent - shown_exponent):g}")
+    axes.set_xlabel(f"{quantity} / time ({prefix}{unit})")
 
 
 def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool, right_edge: float) -> str:

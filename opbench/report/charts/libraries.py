@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from opbench import units
+from opbench.kernels.axes import read_axes
 from opbench.report.charts.chart import COLOURS, Chart
-from opbench.report.charts.problems import problem_labels
+from opbench.report.charts.problems import axis_labels
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section, own_and_library
 from opbench.report.run.winner_lead import ratio_over
@@ -119,14 +120,13 @@ def _distinct_texts(problems: Sequence[str]) -> list[str]:
     """Return a text per problem of an operator; the axes of most different values stay."""
     if len(problems) == 1:
         return [problems[0].strip("()").replace(",", " ")]
-    axes = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
+    axes = [read_axes(problem) for problem in problems]
     names = list(dict.fromkeys(name for values in axes for name in values))
     for name in sorted(names, key=lambda name: len({values.get(name) for values in axes})):
         others = [other for other in names if other != name]
         if len({tuple(values.get(other) for other in others) for values in axes}) == len(set(problems)):
             names = others
-    kept = [",".join(f"{n}={values[n]}" for n in names if n in values) for values in axes]
-    return problem_labels([text or problem for text, problem in zip(kept, problems, strict=True)])
+    return axis_labels([{name: values[name] for name in names if name in values} or values for values in axes])
 
 
 def _tooltip(ratio: Ratio, section: Section, own_row: Row, library: Row) -> str:

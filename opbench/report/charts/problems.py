@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.kernels.axes import read_axes
 from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shorten
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.above_peak import above_peak_sentences
@@ -150,22 +151,24 @@ def problem_labels(problems: Sequence[str]) -> list[str]:
     Adjacent axes of equal value are joined. Labels differ from each other. A label longer than `MAX_LINE_LENGTH` has
     two lines.
     """
-    axes_of_problems = [
-        dict(axis_text.partition("=")[::2] for axis_text in problem.strip("()").split(",")) for problem in problems
-    ]
+    return axis_labels([read_axes(problem) for problem in problems])
+
+
+def axis_labels(axes_of_problems: Sequence[Mapping[str, int | str]]) -> list[str]:
+    """Return the labels of `problem_labels` for the axes of each problem."""
     keys = list(dict.fromkeys(key for axes in axes_of_problems for key in axes))
     differing = {key for key in keys if len({axes.get(key) for axes in axes_of_problems}) > 1}
     return [_draw_labels({k: v for k, v in axes.items() if k in differing}) for axes in axes_of_problems]
 
 
-def _draw_labels(axes: dict[str, str]) -> str:
-    grouped_axes: list[tuple[list[str], str]] = []
+def _draw_labels(axes: dict[str, int | str]) -> str:
+    grouped_axes: list[tuple[list[str], int | str]] = []
     for key, value in axes.items():
         if grouped_axes and grouped_axes[-1][1] == value:
             grouped_axes[-1][0].append(key)
         else:
             grouped_axes.append(([key], value))
-    label_lines = ["=".join([*keys, value]) for keys, value in grouped_axes]
+    label_lines = ["=".join([*keys, str(value)]) for keys, value in grouped_axes]
     if len(" ".join(label_lines)) <= MAX_LINE_LENGTH:
         return " ".join(label_lines) or "default"
     break_index = min(

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from opbench import units
+from opbench.kernels.axes import read_axes
 from opbench.report.charts.chart import Chart, row_sentence, shorten
 from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread_positions
 from opbench.report.run.sections import Section, best_configs
@@ -90,14 +91,12 @@ def size_axis(all_sections: Sequence[Section]) -> tuple[str, list[float]] | None
     """
     if len(all_sections) < 3:
         return None
-    axes = [
-        dict(pair.partition("=")[::2] for pair in section.problem.strip("()").split(",")) for section in all_sections
-    ]
+    axes = [read_axes(section.problem) for section in all_sections]
     differing = [key for key in dict.fromkeys(itertools.chain(*axes)) if len({a.get(key) for a in axes}) > 1]
-    if any(not a.get(key, "0").isdigit() for a in axes for key in differing):
+    if any(isinstance(a.get(key), str) for a in axes for key in differing):
         return None
-    for values in ([a.get(key, "") for key in differing] for a in axes):
-        if len(set(values)) != 1 or not values[0].isdigit():
+    for values in ([a.get(key) for key in differing] for a in axes):
+        if len(set(values)) != 1 or values[0] is None:
             break
     else:
         sizes = [float(a[differing[0]]) for a in axes] if differing else []

@@ -195,7 +195,7 @@ def _fastest(section: Section, group: Group) -> str:
     tied_rows = [row for row in tied_rows if row.variant != winner.variant]
     is_single = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"
-    time_text = units.time(winner.time_s)
+    time_text, lead = units.time(winner.time_s), ""
     if tied_rows:
         names = join_words([_row_name(row) for row in (winner, *tied_rows[:4])])
         more_text = f" and {len(tied_rows) - 4} more" if len(tied_rows) > 4 else ""
@@ -208,11 +208,11 @@ def _fastest(section: Section, group: Group) -> str:
         opening = f"{_row_name(winner)} is fastest{label} at {time_text}{lead_text}"
     over_library = "" if runner_up and runner_up.library else _library_speedup_text(section, winner)
     first = _over_first(section, winner)
-    if runner_up and not tied_rows and f"{code(runner_up.variant)} [" in first:
+    if runner_up and lead and runner_up.variant == _first_variant_of(section, winner):
         first = ""  # the lead over the runner-up says the same
     phrases = [phrase for phrase in (first, _share(winner), over_library) if phrase]
     separator = ", " if is_single else ": "
-    text = opening[0].upper() + opening[1:] if opening.startswith("the library") else opening
+    text = opening[0].upper() + opening[1:] if winner.library else opening
     return text + (separator + ", ".join(phrases) if phrases else "") + "." + _best_own(section, group, winner)
 
 
@@ -232,9 +232,13 @@ def _best_own(section: Section, group: Group, winner: Row) -> str:
     return f"{best} reaches {library_share} of {code(winner.variant)}{details}."
 
 
+def _first_variant_of(section: Section, row: Row) -> str:
+    """Return the first variant of the ladder that leads to a row's variant."""
+    return first_variant(row.variant, {other.variant: other.builds_on for other in section.rows})
+
+
 def _over_first(section: Section, winner: Row) -> str:
-    previous_variant = {row.variant: row.builds_on for row in section.rows}
-    first_name = first_variant(winner.variant, previous_variant)
+    first_name = _first_variant_of(section, winner)
     speedups = winner.speedups
     if first_name == winner.variant or speedups.over_first is None:
         return ""
