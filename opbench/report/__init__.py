@@ -11,9 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opbench.errors import EnvironmentFault, writing_remedy
+from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings, datasheet
-from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
@@ -51,6 +50,7 @@ def write_report(
     from opbench.report.charts.svg import to_png
     from opbench.report.run.listing import listings
     from opbench.report.run.page import PageContext, render
+    from opbench.report.template import write_files
 
     measured, sheet, predicting = _known_peaks(run, gpu)
     all_sections = sections(rows(run, gpu))
@@ -88,7 +88,8 @@ def write_report(
             subject=folder,
             value=error.errno,
         ) from None
-    return [_write(folder / name, content) for name, content in files.items()]
+    remedy = "choose another folder. The results are stored; write the report with: opbench report RUN"
+    return write_files(folder, files, remedy)
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
@@ -216,18 +217,3 @@ def _to_draw(all_sections: Sequence[Section]) -> list[Section]:
 
 def _chart_priority(section: Section) -> tuple[int, float]:
     return len({row.variant for row in section.rows}), section.rows[0].compulsory_bytes or 0
-
-
-def _write(path: Path, content: bytes) -> Path:
-    """Write a file atomically and return its path; raise EnvironmentFault if the system refuses."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: this file cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another "
-            "folder. The results are stored; write the report with: opbench report RUN",
-            kind="unwritable",
-            subject=path,
-            value=error.errno,
-        ) from None
-    return path

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import units
-from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
-from opbench.report.template import render_template
+from opbench.report.template import OTHER_FOLDER, render_template, write_files
 from opbench.results.agreement import (
     CLOSE_ERROR,
     NEAR_ERROR,
@@ -93,11 +92,8 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
         "agreement.html.j2", title=title, source=source, verdict=verdict_sentences(agreement), svg=svg,
         agreement=agreement, worst=listed_comparisons[:MAX_SHOWN], rest=listed_comparisons[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in files]
+    return write_files(folder, files, OTHER_FOLDER)
 
 
 def scatter_chart(comparisons: Sequence[CountComparison]) -> Chart:

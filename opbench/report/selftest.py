@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from opbench import units
-from opbench.errors import EnvironmentFault
-from opbench.paths import write_atomically
 from opbench.records import plain_name, read_record, stored_file
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import align_columns
-from opbench.report.template import render_template
+from opbench.report.template import OTHER_FOLDER, render_template, write_files
 from opbench.results.selftest import AS_COMPARE, FORMAT, ORDERS, Part, Selftest, alike_key
 from opbench.timing import stats
 
@@ -37,7 +35,7 @@ def part_lines(part: Part) -> list[str]:
 
 def write_selftest_results(outcome: Selftest, folder: Path) -> None:
     """Write the results so far as selftest.json, so that they survive if a later part fails."""
-    _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
+    write_files(folder, {FILE: json.dumps(outcome.to_json(), indent=1).encode()}, OTHER_FOLDER)
 
 
 def is_selftest(path: Path) -> bool:
@@ -64,24 +62,9 @@ def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
         "selftest.html.j2", title="Self-test", outcome=outcome, svg=svg, chart=chart, limit=detection_limit(outcome)
     )
     files = {"selftest.html": page.encode("utf-8"), **({"selftest.png": png} if chart else {})}
-    for name, content in files.items():
-        _write(folder, name, content)
+    write_files(folder, files, OTHER_FOLDER)
     write_selftest_results(outcome, folder)
     return [folder / name for name in (*files, FILE)]
-
-
-def _write(folder: Path, name: str, content: bytes) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / name, content)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{folder / name}: this file cannot be written: {error.strerror or error}; choose another folder with "
-            "--out DIR",
-            kind="unwritable",
-            subject=folder / name,
-            value=error.errno,
-        ) from None
 
 
 def detection_chart(outcome: Selftest) -> Chart | None:

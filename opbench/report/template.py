@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup, escape
 
 from opbench import units
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.paths import cache_folder, write_atomically
+
+OTHER_FOLDER = "choose another folder with --out DIR"
+"""The remedy for a page that cannot be written where the command has the option --out."""
 
 
 def rich_text(text: str) -> Markup:
@@ -40,13 +44,24 @@ def render_template(name: str, **values: object) -> str:
 
 def write_page(path: Path, page: str) -> None:
     """Write a page atomically; raise EnvironmentFault if the system refuses."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, page.encode("utf-8"))
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: this file cannot be written: {error.strerror or error}; choose another --out FILE",
-            kind="unwritable",
-            subject=path,
-            value=error.errno,
-        ) from None
+    write_files(path.parent, {path.name: page.encode("utf-8")}, "choose another --out FILE")
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], remedy: str) -> list[Path]:
+    """Write files by name into a folder, each atomically, and return their paths.
+
+    Raises EnvironmentFault, with `remedy` as its end, if the system refuses.
+    """
+    for name, content in files.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / name, content)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{folder / name}: this file cannot be written: {error.strerror or error}; "
+                f"{writing_remedy(error)}{remedy}",
+                kind="unwritable",
+                subject=folder / name,
+                value=error.errno,
+            ) from None
+    return [folder / name for name in files]

@@ -8,7 +8,6 @@ import warnings
 from pathlib import Path
 
 from opbench import units
-from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import datasheet
 from opbench.networks.records.network import (
     NodeRecord,
@@ -24,13 +23,13 @@ from opbench.networks.report.attribution import attribution_rows, attribution_se
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
 from opbench.networks.report.work_next import WorkNode, work_nodes
-from opbench.paths import next_command, write_atomically
+from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import STYLE, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
-from opbench.report.template import render_template
+from opbench.report.template import render_template, write_files
 from opbench.report.terminal import error_text
 from opbench.results.header import short_revision
 
@@ -50,19 +49,8 @@ def write_network(record: Record, folder: Path) -> list[Path]:
         page = render(record, *(_chart_for_page(chart) for chart in charts))
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts if chart}
     files = {PAGE: page.encode("utf-8"), **pictures}
-    for name, content in files.items():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / name, content)
-        except OSError as fault:
-            raise EnvironmentFault(
-                f"{folder / name}: cannot be written: {fault.strerror or fault}; the record is stored, so make the "
-                f"folder writable, then write the page with: {next_command('report', folder)}",
-                kind="unwritable",
-                subject=folder / name,
-                value=fault.errno,
-            ) from None
-    return [folder / name for name in files]
+    remedy = f"make the folder writable. The record is stored; write the page with: {next_command('report', folder)}"
+    return write_files(folder, files, remedy)
 
 
 Drawn = dict[str, JSON] | None

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from opbench import units
-from opbench.errors import EnvironmentFault
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 from opbench.networks.report.phrases import unmeasured_hint
 from opbench.networks.report.training_comparison import (
@@ -32,11 +31,11 @@ from opbench.networks.report.training_ranks import (
     ranks_and_micro_batches,
     ranks_text,
 )
-from opbench.paths import next_command, write_atomically
+from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
-from opbench.report.template import render_template
+from opbench.report.template import render_template, write_files
 from opbench.results.header import short_revision
 
 PAGE = "train.html"
@@ -57,18 +56,8 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
         chart_by_name = {chart.name: chart for chart in charts if chart}
         files = {PAGE: _page(record, chart_by_name).encode()}
         files |= {f"{name}.png": to_png(chart.figure) for name, chart in chart_by_name.items()}
-    for name, content in files.items():
-        try:
-            write_atomically(folder / name, content)
-        except OSError as fault:
-            raise EnvironmentFault(
-                f"{folder / name}: cannot be written: {fault.strerror or fault}; the record is stored, so make the "
-                f"folder writable, then write the page with: {next_command('report', folder)}",
-                kind="unwritable",
-                subject=folder / name,
-                value=fault.errno,
-            ) from None
-    return [folder / name for name in files]
+    remedy = f"make the folder writable. The record is stored; write the page with: {next_command('report', folder)}"
+    return write_files(folder, files, remedy)
 
 
 def loss_chart(record: TrainingRecord) -> Chart:
