@@ -77,9 +77,8 @@ def is_update(text: str, *columns: int) -> bool:
     if "" in expressions or len(elements) != 1:
         return False
     (element,) = elements
-    if (
-        element != min(expressions, key=len) and not element.isidentifier()
-    ):  # the expression at a bare operator may name another element
+    # The expression at a bare operator may name another element.
+    if element != min(expressions, key=len) and not element.isidentifier():
         return False
     statement = re.sub(r"\s", "", text)
     return any(re.search(pattern.format(element=re.escape(element)), statement) for pattern in UPDATE_STATEMENTS)

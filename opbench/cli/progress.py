@@ -43,9 +43,8 @@ def plain_progress(now: Callable[[], float] = time.monotonic) -> Callable[[Progr
 
     def print_tenth(progress: Progress) -> None:
         nonlocal shown_tenth, total
-        if (
-            progress.total != total
-        ):  # The tuning of a network and its nodes are counted one after the other, with different totals.
+        # The tuning of a network and its nodes are counted one after the other, with different totals.
+        if progress.total != total:
             shown_tenth, total = -1, progress.total
         text, tenth = time_left.prefix(progress), 10 * progress.done // max(1, progress.total)
         if tenth > shown_tenth:

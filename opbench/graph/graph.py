@@ -52,9 +52,8 @@ class Graph:
         result = {}
         for name in self.inputs:
             value = self.values[name]
-            if (
-                value.dtype in INTEGERS
-            ):  # drawn as the node that reads them requires: not every integer is a valid index
+            # Integers are drawn as the node that reads them requires: not every integer is a valid index.
+            if value.dtype in INTEGERS:
                 node, tensor = next((node, t) for node in self.nodes for t, v in node.inputs.items() if v == name)
                 result[name] = node.problem.make_inputs(seed)[tensor].reshape(value.shape)
             else:

@@ -125,9 +125,8 @@ def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
     axes, out = node.problem.axes, graph.values[next(iter(node.outputs.values()))]
     others = [value for name in node.inputs.values() if (value := graph.values[name]).shape != out.shape]
     broadcast = axes.get("broadcast", "none")
-    if (
-        len(out.shape) != 4 or axes.get("training") == "yes"
-    ):  # dropout draws its mask by the position in memory, so both layouts would give different masks
+    # Dropout draws its mask by the position in memory, so both layouts would give different masks.
+    if len(out.shape) != 4 or axes.get("training") == "yes":
         return LAYOUTS[:1]
     if broadcast == "channel":
         n, c, h, w = out.image

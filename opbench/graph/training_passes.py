@@ -41,9 +41,8 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
         producer = _sole_producer(graph, relu, "dout", "mask")
         if producer is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, producer):
             continue
-        if (
-            producer.operator == "maxpool2d_backward"
-        ):  # this gradient reads its forward node's input, which must be the ReLU's output
+        # This gradient reads its forward node's input, which must be the ReLU's output.
+        if producer.operator == "maxpool2d_backward":
             if producer.inputs["x"] != relu.inputs["out"]:
                 continue
             node = _with_epilogue(producer, "mask", {}, relu.outputs["dx"])

@@ -207,9 +207,8 @@ def _compile_arithmetic(
 
 def _arithmetic(operation: type[ast.operator], left: object, right: object) -> float:
     """Compute an operation; raise OverflowError before computing an integer that would exceed 64 bits."""
-    if (
-        operation is ast.Div or isinstance(left, float) or isinstance(right, float)
-    ):  # Only an expression over floats can contain such an operation.
+    # Only an expression over floats can contain such an operation.
+    if operation is ast.Div or isinstance(left, float) or isinstance(right, float):
         if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and operation in _REAL_OPERATIONS):
             raise TypeError(f"{left!r} and {right!r}: this operator is not allowed for floats; use + - * / or **")
         real_result = _REAL_OPERATIONS[operation](left, right)

@@ -41,9 +41,8 @@ def to_html(run: RunData) -> str:
     body, previous_problem = "", ""
     for row in shown_rows:
         problem = "" if run.of_network else row.operator + row.problem
-        if (
-            problem != previous_problem
-        ):  # the problem has a row of its own, so that the table fits into the output of a notebook cell
+        # The problem has a row of its own, so that the table fits into the output of a notebook cell.
+        if problem != previous_problem:
             body += f'<tr><th {TEXT_STYLE} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
             previous_problem = problem
         node = row.case.rpartition(")/")[2] + ": " if ")/" in row.case else ""

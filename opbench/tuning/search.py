@@ -189,9 +189,8 @@ class Search:
     def _take(self, config_number: int, trial: Trial) -> None:
         self.trials[config_number] = trial
         self.strategy.tell(config_number, trial.score)
-        if (
-            config_number == self.leader and trial.ending != "raced"
-        ):  # its outputs were wrong in one of the checked samples
+        # Its outputs were wrong in one of the checked samples.
+        if config_number == self.leader and trial.ending != "raced":
             raced = [(t.score, n) for n, t in self.trials.items() if t.ending == "raced" and t.score is not None]
             self.leader = min(raced)[1] if raced else None
         best = self.trials[self.leader].score if self.leader is not None else None

@@ -80,9 +80,8 @@ class CudaProgram:
             address, size = c_uint64(), c_size_t()
             name = c_char_p(variable.name.encode())
             get_global = self._device.driver.raw("cuModuleGetGlobal_v2")
-            if not get_global(
-                byref(address), byref(size), self._module, name
-            ):  # one that no code reads may not be loaded
+            # A variable that no code reads may not be loaded.
+            if not get_global(byref(address), byref(size), self._module, name):
                 plain = plain_name(variable.name)
                 buffers[plain if plain not in buffers else variable.name] = ModuleVariable(
                     self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
