@@ -336,8 +336,9 @@ def _limits_sentence(record: Record) -> str:
     sentences = []
     if least_s and total:
         share = least_s / (total.kernel_s or total.median_s)
+        whole = f"the {units.time(total.kernel_s)} of the kernels alone" if total.kernel_s else "the time"
         sentences.append(
-            f"The lower bound by the measured peaks is {units.time(least_s)}, {units.percent(share)} of the time."
+            f"The lower bound by the measured peaks is {units.time(least_s)}, {units.percent(share)} of {whole}."
         )
     if costly := _costly_nodes(record):
         sentences.append(f"Most of the time is in {join_words(costly)}.")
