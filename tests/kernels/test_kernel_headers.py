@@ -36,6 +36,7 @@ FOR_CUDA_CORES = {
     "float_tile.cuh",
     "grid_sum.cuh",
     "loss.cuh",
+    "overlap.cuh",
     "radix_digits.cuh",
     "reduction.cuh",
     "row_norm.cuh",
