@@ -72,7 +72,6 @@
 // smaller than a patch the pixels beyond their edges.
 
 #include <opbench/overlap.cuh>
-#include <opbench/patch.cuh>
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/tma.cuh>
@@ -113,22 +112,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             });
     } else {
         registers_up<consumer_registers>();
-#if BK == 64
-        PixelSlab<Work> slab(slabs);
-#endif
-        work.work([&](Work::Sums& sum, const PatchPlace& at) {
-#if BIAS
-            add_filter_bias<RELU>(sum, bias, at.filter, k);
+#if !BIAS
+        const T* bias = nullptr;
 #endif
 #if BK == 64
-            slab.reuse();
-            slab.store_tile(sum, &map_out, at);
+        store_patches<BIAS, RELU>(work, slabs, &map_out, bias, k);
 #else
-            each_pixel(sum, at, p, q, k, [&](float x, size_t to) { out[to] = x; });
-#endif
-        });
-#if BK == 64
-        slab.finish();
+        store_patches<BIAS, RELU>(work, out, bias, p, q, k);
 #endif
     }
 }

@@ -114,4 +114,25 @@ struct PixelSlab {
     }
 };
 
+// The consumers' work of a convolution by patches: all tiles, bias and ReLU on request, stores. bf16 leaves through the
+// slabs of PixelSlab; floats go straight to out [images][p][q][filters].
+template <bool with_bias, bool with_relu, class Patch, class T>
+__device__ __forceinline__ void store_patches(const Patch& work, unsigned slabs, const TensorMap* map, const T* bias,
+                                              int filters) {
+    PixelSlab<Patch> slab(slabs);
+    work.work([&](typename Patch::Sums& sum, const PatchPlace& at) {
+        if constexpr (with_bias) add_filter_bias<with_relu>(sum, bias, at.filter, filters);
+        slab.reuse();
+        slab.store_tile(sum, map, at);
+    });
+    slab.finish();
+}
+template <bool with_bias, bool with_relu, class Patch, class T>
+__device__ __forceinline__ void store_patches(const Patch& work, T* out, const T* bias, int p, int q, int filters) {
+    work.work([&](typename Patch::Sums& sum, const PatchPlace& at) {
+        if constexpr (with_bias) add_filter_bias<with_relu>(sum, bias, at.filter, filters);
+        each_pixel(sum, at, p, q, filters, [&](float x, size_t to) { out[to] = x; });
+    });
+}
+
 }  // namespace opbench

@@ -43,6 +43,13 @@ __device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
                  : "memory");
 }
+__device__ __forceinline__ void load(unsigned to, const TensorMap* map, unsigned barrier, int x, int y, int z, int w,
+                                     int v) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+                 : "memory");
+}
 // Copy to the same address in every block of the cluster whose bit is set in `ranks`; each block's barrier counts.
 __device__ __forceinline__ void load_for(unsigned short ranks, unsigned to, const TensorMap* map, unsigned barrier,
                                          int x, int y) {
@@ -73,6 +80,14 @@ __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, 
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(image), "h"(s), "h"(r)
+                 : "memory");
+}
+// The same for volumes: along w, h, d, then volumes, and the voxel at (s, r, t) of the filter.
+__device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h,
+                                             int d, int volume, unsigned short s, unsigned short r, unsigned short t) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(volume), "h"(s), "h"(r), "h"(t)
                  : "memory");
 }
 

@@ -51,6 +51,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_NAMES_64 OPBENCH_NAMES_60 "%60, %61, %62, %63"
 #define OPBENCH_NAMES_90 OPBENCH_NAMES_60 OPBENCH_TEN(6) OPBENCH_TEN(7) OPBENCH_TEN(8)
 #define OPBENCH_NAMES_96 OPBENCH_NAMES_90 "%90, %91, %92, %93, %94, %95"
+#define OPBENCH_NAMES_112 OPBENCH_NAMES_90 OPBENCH_TEN(9) OPBENCH_TEN(10) "%110, %111"
 #define OPBENCH_NAMES_128 OPBENCH_NAMES_90 OPBENCH_TEN(9) OPBENCH_TEN(10) OPBENCH_TEN(11) \
     "%120, %121, %122, %123, %124, %125, %126, %127"
 #define OPBENCH_SUMS_4(I) "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3])
@@ -60,6 +61,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_48(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_16(I + 32)
 #define OPBENCH_SUMS_64(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_32(I + 32)
 #define OPBENCH_SUMS_96(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_32(I + 64)
+#define OPBENCH_SUMS_112(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_48(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
 
 // d = a * b, or d += a * b if `add` is not 0, for 64 x N x 32 bytes of k; a and b are descriptors. With by_m and by_n,
@@ -87,6 +89,7 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
     OPBENCH_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52")
     OPBENCH_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
     OPBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
+    OPBENCH_WGMMA(224, 112, "%112", "%113", "%114", "%115", "%116")
     OPBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
 }
 
