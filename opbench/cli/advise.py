@@ -28,10 +28,10 @@ MAX_ADVICE = 3
 def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Path, ...], as_json: bool) -> None:
     """Say what limits the cases of a run, or the nodes of a network, what to change, and how much that gains.
 
-    For each problem of a GPU run, the fastest variant of your own is judged [or each variant, file or case that is
-    named]. Times and launches are those of the run; accesses are counted here, on the CPU, at a small problem. Of a run
-    on the CPU every variant is judged, by its counts and a model of --gpu. How often such advice is right:
-    docs/advice.md
+    Each variant, file or case that is named is judged [default: of a run of your own files, these; of another run, for
+    each problem the fastest variant that is no library]. Times and launches are those of the run; accesses are counted
+    here, on the CPU, at a small problem. Of a run on the CPU every variant is judged, by its counts and a model of
+    --gpu. How often such advice is right: docs/advice.md
     """
     from opbench.kernels.folders import Catalog
     from opbench.networks.records.network_run import read_case_run

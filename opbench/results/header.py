@@ -67,8 +67,9 @@ class RunHeader:
     """Time of the start in UTC."""
     revision: Revision | None = None
     target: tuple[str, ...] = ()
-    """The targets as the user named them, then the extra folders."""
+    """The first target as the user named it, then the extra folders."""
     targets: tuple[str, ...] = ()
+    """All targets if they are several files."""
     own: tuple[str, ...] = ()
     """Variants from the user's own files, as "operator/variant"."""
     command: str = ""
@@ -80,6 +81,11 @@ class RunHeader:
     """The network, if a network's run is read as a run; in no file."""
     settings: Mapping[str, bool | int | str | None] = field(default_factory=dict)
     """The options of that network's run; in no file."""
+
+    @property
+    def named_targets(self) -> tuple[str, ...]:
+        """All targets as the user named them, one or several, without the extra folders."""
+        return self.targets or self.target[:1]
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as JSON data."""

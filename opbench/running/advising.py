@@ -53,9 +53,10 @@ def advise_run(
     gpu: str = "h200",
     read_case_run: Callable[[Path], RunData] = read_run,
 ) -> list[CaseAdvice]:
-    """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
+    """Return advice on the named variants, files and cases of a run.
 
-    `read_case_run` returns the run in a folder.
+    Without names, the user's files of the run are judged; in a run without any, the fastest variant of each problem
+    that is no library. `read_case_run` returns the run in a folder.
 
     For a run on the CPU, return advice on all variants, with times modelled for `gpu`. Raises UsageError if the run
     has neither times nor counts, or has none for a name.
@@ -73,10 +74,10 @@ def advise_run(
             allowed="a case with a time or with counts",
         )
     files = [Path(name) for name in names if is_file(name)]
-    targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
-    variants_of = {path: own_variants(path, catalog) for path in dict.fromkeys((*files, *targets))}
+    variants_of = {path: own_variants(path, catalog) for path in dict.fromkeys((*files, *_own_files(run)))}
     own = [variant for variants in variants_of.values() for variant in variants]
-    wanted_names = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
+    named = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
+    wanted_names = named or set(run.header.own)
     cases_to_count = list(_counted_results(run, wanted_names) if is_counted else _fastest_results(run, wanted_names))
     if not cases_to_count:
         timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.status == "right" and not r.library}
@@ -229,10 +230,15 @@ def advise_page(
 def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> CaseAdvice:
     """Advise on one case in a child process, so that a fault of the kernel ends only that process."""
     catalog = Catalog(roots)
-    targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
-    own_files = [variant for path in dict.fromkeys(targets) for variant in own_variants(path, catalog)]
+    own = [variant for path in _own_files(run) for variant in own_variants(path, catalog)]
     device = product(run.header.environment.gpu)
-    return _advise(result, run, device.name if device else gpu, catalog, own_files)
+    return _advise(result, run, device.name if device else gpu, catalog, own)
+
+
+def _own_files(run: RunData) -> list[Path]:
+    """Return the files that the user named as targets of a run and that are still there, each once."""
+    paths = dict.fromkeys(Path(name) for name in run.header.named_targets if is_file(name))
+    return [path for path in paths if path.is_file()]
 
 
 def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:

@@ -155,3 +155,25 @@ def test_a_reduced_problem_has_whole_warps_of_rows(
     found = reduced_problem(variant, variant.configs[0], Catalog().operator(operator).from_axes(axes))
     assert found is not None
     assert {axis: found.axes[axis] for axis in reduced_axes} == reduced_axes
+
+
+@needs_nvrtc
+def test_the_user_s_file_of_a_run_gets_the_advice_instead_of_the_fastest_variant(tmp_path: Path) -> None:
+    file = tmp_path / "my_transpose.cu"
+    shipped = Catalog().variant("transpose", "shared").path.read_text()
+    file.write_text(shipped.replace("// /// opbench\n", '// /// opbench\n// operator = "transpose"\n', 1))
+    run = read_run(QUICK)
+    run.results = [
+        replace(r, variant="my_transpose", case=r.case.replace("/shared[", "/my_transpose["))
+        if r.variant == "shared"
+        else r
+        for r in run.results
+        if r.operator == "transpose"
+    ]
+    run.header = replace(run.header, target=(str(file),), own=("transpose/my_transpose",))
+    (by_command,) = advise_run(QUICK, [], Catalog(), read_case_run=lambda _: run)
+    (by_page,) = advise_page(run, "h200", ()).values()
+    for found in (by_command, by_page):
+        assert found.case.startswith("transpose/my_transpose[")
+        assert found.advice[0].mechanism == "bank_conflict_free"
+        assert found.advice[0].file == str(file)
