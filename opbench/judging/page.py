@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opbench.judging.document import FILE, PAGE, Fault, Status, VerdictDocument
+from opbench.report.run.evidence import flat_rows
 from opbench.report.template import render_template, write_page
 
 SECTIONS = (
@@ -56,7 +57,7 @@ def page(document: VerdictDocument) -> str:
         faults=faults_of(document),
         marks=STATUS_MARKS,
         file=FILE,
-        environment={key: value for key, value in document.judged.environment.items() if value not in (None, "", [])},
+        environment=flat_rows({k: v for k, v in document.judged.environment.items() if v not in (None, "", [])}),
     )
 
 

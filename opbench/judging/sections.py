@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from opbench import units
@@ -40,7 +41,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
 from opbench.kernels.task_file import TASK_PREFIX
 from opbench.paths import next_command, path_from_here, portable_path
-from opbench.results.advice import advise_counted
+from opbench.results.advice import NEAR_BOUND, CaseAdvice, advise_counted, advise_measured, over_bound
 from opbench.results.book import BookTime
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -490,12 +491,9 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
         if traffic and (largest is None or case.problem.bytes() > largest[0]):
             largest = case.problem.bytes(), case, traffic
     if largest:
-        _, case, traffic = largest
-        texts = {portable_path(str(source.path)): source.text for source in case.variant.sources}
-        subject = Subject.of_case(case, facts.submitted.catalog.variants(case.variant.operator))
-        result = next((r for r in facts.cpu.results if r.case == case.name), None)
-        resources = result.resources if result else {}
-        advised = advise_counted(case, traffic, resources, committed_ceilings(facts.settings.gpu), subject, texts)
+        advised = _advised(facts, *largest[1:])
+        if advised.near:
+            return NextStep(f"{advised.case} is {NEAR_BOUND}.", next_command("explain", target))
         for advice in advised.advice[:1]:
             location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
             example = f"; {advice.examples[0]} does" if advice.examples else ""
@@ -504,6 +502,32 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
     if facts.gpu_times is None:
         return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))
     return NextStep("Search for a faster config.", next_command("tune", target))
+
+
+def _advised(facts: Facts, counted: Case, traffic: Traffic) -> CaseAdvice:
+    """Return the advice on the timed case that is farthest above its lower bound; without times, on the counted one."""
+    texts = {portable_path(str(source.path)): source.text for source in counted.variant.sources}
+    subject = Subject.of_case(counted, facts.submitted.catalog.variants(counted.variant.operator))
+    result = next((r for r in facts.cpu.results if r.case == counted.name), None)
+    resources = result.resources if result else {}
+    distances = [
+        (distance, timed)
+        for timed in (facts.gpu_times.results if facts.gpu_times else ())
+        if (timed.operator, timed.variant) == (counted.variant.operator, counted.variant.name)
+        and (distance := over_bound(timed, facts.gpu_times.ceilings_of(timed) if facts.gpu_times else None))
+    ]
+    if facts.gpu_times is None or not distances:
+        peaks = committed_ceilings(facts.settings.gpu)
+        return advise_counted(counted, traffic, resources, peaks, subject, texts)
+    distance, timed = max(distances, key=itemgetter(0))
+    assert timed.measurement is not None
+    time_s = timed.measurement.median_s
+    advised = CaseAdvice(timed.case, timed.operator, timed.problem, time_s, time_s / distance)
+    if advised.near:
+        return advised
+    return advise_measured(
+        advised, timed, facts.gpu_times.ceilings_of(timed), counted, traffic, resources, subject, texts
+    )
 
 
 def _rerun(facts: Facts, fault: Fault, seed: int) -> str:

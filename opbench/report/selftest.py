@@ -22,10 +22,10 @@ FILE = "selftest.json"
 
 def part_lines(part: Part) -> list[str]:
     """Return one part as lines for a terminal: its claims, and the error that ended it early."""
-    rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
+    rows = [(claim.word, claim.sentence, claim.wanted, claim.seen) for claim in part.claims]
     lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
     lines += (
-        [f"  {line}" for line in align_columns(("", "claim", "seen", "wanted"), rows, left=(0, 1, 2, 3))]
+        [f"  {line}" for line in align_columns(("", "claim", "wanted", "seen"), rows, left=(0, 1, 2, 3))]
         if rows
         else []
     )

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.insight.levels import LIMIT_NAMES, Bound
 
-BAR_WIDTH = 20
+BAR_WIDTH = 14
 """Characters of a full bar on a terminal."""
 SOURCES = {
-    "l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
-    "compulsory": "each byte of the problem moved once",
+    "l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, cold",
+    "compulsory": "each byte moved once",
 }  # fmt: skip
-ORIGINS = {"measured": "measured", "datasheet": "by the datasheet"}
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,14 @@ def limit_bars(
     return rows
 
 
-def _amount(bound: Bound) -> str:
-    """Return the amount of work behind a bound, such as "1.65 million instructions"."""
-    amount = bound.instructions or 0.0
-    if bound.limit == "tensor":
-        return units.si(amount, "FLOP")
-    for size, name in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
-        if amount >= size:
-            return f"{amount / size:.3g}{name} instructions"
-    return f"{amount:.0f} instructions"
-
-
 def note(bound: Bound, counted: bool = False) -> str:
-    """Return how the work of a bound was determined, and where its peak comes from."""
+    """Return how the work of a bound was determined, and where its peak comes from.
+
+    "≥ 723 k instructions" are at least so many, by a model; "723 k instructions" are counted.
+    """
     work = "bytes counted" if counted and bound.limit in ("l1", "l2", "dram") else SOURCES.get(bound.limit, "")
     if bound.instructions is not None:
-        certainty = "counted" if bound.counts == "counted" else "at least, approximate"
-        work = f"{_amount(bound)} {certainty}"
-    return "; ".join(filter(None, (work, f"limit {ORIGINS[bound.source]}")))
+        least = "" if bound.counts == "counted" else "≥ "
+        unit = "FLOP" if bound.limit == "tensor" else " instructions"
+        work = f"{least}{units.si(bound.instructions, unit)}".replace("  ", " ")
+    return "; ".join(filter(None, (work, f"{bound.source} peak")))

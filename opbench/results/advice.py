@@ -112,6 +112,33 @@ def advise_counted(
     return replace(advised, advice=tuple(advice), reason="" if advice else NO_RULE)
 
 
+def advise_measured(
+    advised: CaseAdvice,
+    result: Result,
+    peaks: Peaks | None,
+    counted: Case,
+    traffic: Traffic,
+    resources: Mapping[str, LaunchResources],
+    subject: Subject,
+    sources: Mapping[str, str],
+    missing: str = "",
+    counters: Mapping[str, Any] = MappingProxyType({}),
+) -> CaseAdvice:
+    """Return `advised` with the advice on a measured case, whose accesses were counted at a small problem.
+
+    `counted` is the case at that problem, with its `traffic` and its `resources` by kernel. Without machine code in
+    these, for the reason `missing`, only the problems of lines are known. `counters` are those of the measured case.
+    """
+    problems = diagnose(subject, traffic.scaled_to_all_blocks(), sources)
+    if not any(used.sass for used in resources.values()):
+        return add_line_advice(advised, counted, problems, over_bound(result, peaks) or 1.0, missing)
+    facts = measured_facts(result, peaks, traffic, counted.problem.bytes(), resources, counters)
+    if facts is None:
+        return replace(advised, reason="the run does not hold its launch")
+    advice = advise(facts, problems, counted.variant.mechanism, subject.remedies)
+    return replace(advised, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
+
+
 def add_line_advice(
     advised: CaseAdvice, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
 ) -> CaseAdvice:
@@ -128,6 +155,7 @@ def add_line_advice(
 DOUBLE_DTYPE = "f64"
 TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
 NO_RULE = "no rule knows what limits it"
+NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
 
 
 def over_bound(measured: Result, peaks: Peaks | None) -> float | None:

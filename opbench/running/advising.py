@@ -15,20 +15,17 @@ from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
-from opbench.insight.advice import NEAR_FRACTION, advise
-from opbench.insight.diagnosis import Diagnosis, diagnose
-from opbench.insight.facts import Facts
+from opbench.insight.advice import NEAR_FRACTION
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command
 from opbench.results.advice import (
-    NO_RULE,
+    NEAR_BOUND,
     CaseAdvice,
-    add_line_advice,
     advise_counted,
-    measured_facts,
+    advise_measured,
     over_bound,
     shared_modes,
 )
@@ -39,7 +36,6 @@ from opbench.running.explaining import sources_of
 from opbench.running.shapes import FEW_WARPS, examples_of, reduced_problem
 from opbench.running.targets import is_file, own_variants
 
-NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
 PAGE_CASES = 12
 """Most cases of a page that are counted: each takes a second or two, to build and run a small problem."""
 PAGE_TIME_S = 120.0
@@ -153,17 +149,21 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     except OpbenchError as error:
         return _without_advice(advised, str(error))
     _, compiled = next(resources_of([counted_case], gpu, blocks=True), (0, Resources()))
-    if not any(used.sass for used in compiled.kernels.values()):
-        problems = _line_problems(Subject.of_case(counted_case, variants), counted_case, traffic)
-        return add_line_advice(advised, counted_case, problems, distance, compiled.missing)
     if not result.resources:  # for example a node of a network: its record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
-    counters = run.counters.get(result.case, {})
-    counter_facts = measured_facts(result, peaks, traffic, counted_case.problem.bytes(), compiled.kernels, counters)
-    if counter_facts is None:
-        return _without_advice(advised, "the run does not hold its launch")
-    return _with_advice(advised, counter_facts, counted_case, variants, traffic)
+    return advise_measured(
+        advised,
+        result,
+        peaks,
+        counted_case,
+        traffic,
+        compiled.kernels,
+        Subject.of_case(counted_case, variants),
+        sources_of(counted_case.variant.path, traffic),
+        compiled.missing,
+        run.counters.get(result.case, {}),
+    )
 
 
 def _advise_counted(
@@ -243,21 +243,6 @@ def _own_files(run: RunData) -> list[Path]:
 
 def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
     return next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
-
-
-def _with_advice(
-    advised: CaseAdvice, counter_facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
-) -> CaseAdvice:
-    """Add the advice of all rules that fit."""
-    subject = Subject.of_case(counted, variants)
-    problems = _line_problems(subject, counted, traffic)
-    advice = advise(counter_facts, problems, counted.variant.mechanism, subject.remedies)
-    return replace(advised, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
-
-
-def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Diagnosis]:
-    """Return the problems of the lines of a counted case, the costliest first."""
-    return diagnose(subject, traffic.scaled_to_all_blocks(), sources_of(counted.variant.path, traffic))
 
 
 def _without_advice(advised: CaseAdvice, reason: str) -> CaseAdvice:

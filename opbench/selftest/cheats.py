@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opbench import units
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.results.result import Result
 from opbench.results.selftest import Part
@@ -17,6 +18,8 @@ RIGHT = "right"
 """The expectation for an honest twin: it is right and has a time."""
 NO_GAIN = "no gain"
 """The expectation for a trick that the harness defeats: a time no shorter than the twin's."""
+OUTCOMES = {(RIGHT,): "gets a time", (NO_GAIN,): "gains no time"}
+"""What is wanted of a file by its expectation; all others must be caught."""
 GAIN = 0.9
 """A gain is a time below this share of the twin's; the two are measured one after the other."""
 
@@ -82,7 +85,7 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
     results_of_file: dict[Path, Sequence[Result]] = {}
     for path in files:
         name, expected = path.stem.replace("_", " "), expectation(path)
-        expected_outcome = "gets a time" if expected.texts == (RIGHT,) else "caught"
+        expected_outcome = OUTCOMES.get(expected.texts, "caught")
         try:
             results = results_of_file[path] = judge(path, expected.problems)
             if expected.texts == (NO_GAIN,) and expected.twin and expected.twin not in results_of_file:
@@ -93,7 +96,7 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
         except OpbenchError as error:
             results, outcome = [], str(error)
         else:
-            outcome = next((f"{r.status}: {r.reason}" if r.reason else r.status for r in results), "no case")
+            outcome = _reported(results, results_of_file.get(expected.twin, ()) if expected.twin else ())
         unsupported = bool(results) and all(r.status == "unsupported" for r in results)
         holds = None if unsupported else _holds(expected, results, results_of_file)
         outcome = outcome.splitlines()[0]
@@ -103,6 +106,18 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
         rows.append((name, " or ".join(expected.texts), as_expected, outcome))
     part.table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
     return part
+
+
+def _reported(results: Sequence[Result], twin: Sequence[Result]) -> str:
+    """Return the status of a file's first case with its reason, or with its time and its twin's on that problem."""
+    if not results:
+        return "no case"
+    first = results[0]
+    if first.reason or first.measurement is None:
+        return f"{first.status}: {first.reason}" if first.reason else first.status
+    reported = f"{first.status}, {units.time(first.measurement.median_s)}"
+    twin_s = next((r.measurement.median_s for r in twin if r.measurement and r.problem == first.problem), None)
+    return f"{reported}; its honest twin takes {units.time(twin_s)}" if twin_s is not None else reported
 
 
 def _holds(expected: Expectation, results: Sequence[Result], results_of_file: dict[Path, Sequence[Result]]) -> bool:

@@ -197,7 +197,7 @@ def test_profiled_variants_have_a_bar_for_each_limit(tmp_path: Path) -> None:
     assert text.count("Limits of <code>") == text.count('<tr class="first"><th scope="row" class="left">measured') >= 1
     bars = re.search(r"Limits of <code>.*?</details>", text, re.DOTALL)
     assert bars and {"measured", "DRAM", "L2"} <= set(re.findall(r'class="left">([\w ]+)</th>', bars[0]))
-    assert "bytes counted; limit measured" in bars[0]
+    assert "bytes counted; measured peak" in bars[0]
 
 
 def test_counters_come_with_what_they_exceed(tmp_path: Path) -> None:

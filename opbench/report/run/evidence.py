@@ -175,19 +175,27 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
     return {"head": headings, "body": body}
 
 
+UNIT_OF_SUFFIX = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_s": "s"}
+"""Units of fields by the end of their names."""
+
+
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """Convert nested values to table rows: a name with dots, such as "gpu.name", and the value as text."""
+    """Convert nested values to table rows: a name in words, with dots such as "gpu.name", and the value as text.
+
+    A field with an SI unit in its name is shown with that unit: max_sm_clock_hz as "max sm clock", "1.98 GHz".
+    """
     rows: list[tuple[str, str]] = []
     for key, item in value.items():
+        suffix = next((suffix for suffix in UNIT_OF_SUFFIX if key.endswith(suffix)), "")
+        name = f"{prefix}{key.removesuffix(suffix)}".replace("_", " ")
         if isinstance(item, Mapping):
             rows += flat_rows(item, f"{prefix}{key}.")
+        elif isinstance(item, (int, float)) and suffix:
+            rows.append((name, units.si(item, UNIT_OF_SUFFIX[suffix])))
+        elif isinstance(item, bool):
+            rows.append((name, "yes" if item else "no"))
+        elif isinstance(item, (list, tuple)):
+            rows.append((name, ", ".join(map(str, item))))
         else:
-            text = (
-                ", ".join(map(str, item))
-                if isinstance(item, (list, tuple))
-                else "–"
-                if item is None or item == ""
-                else str(item)
-            )
-            rows.append((f"{prefix}{key}", text))
+            rows.append((name, "–" if item is None or item == "" else str(item)))
     return rows
