@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.insight.advice import UNKNOWN_GAIN
 from opbench.judging import judge as judging
 from opbench.judging.document import Settings, VerdictDocument
 from opbench.judging.judge import judge_submission, timing_suite
@@ -15,6 +16,7 @@ from opbench.judging.page import page
 from opbench.judging.submission import SubmittedKernels, read_submission
 from opbench.judging.task import Limits, Task
 from opbench.judging.verify import compare
+from opbench.results.advice import NEAR_BOUND
 from opbench.results.files import Run
 from opbench.results.result import Result
 from support.builders.runs import result, run
@@ -126,3 +128,14 @@ def test_a_kernel_that_the_cpu_refused_does_not_run_on_the_gpu(tmp_path: Path, m
     found = judge_submission(read_submission([str(path)], Task(), None, (), False), SETTINGS, 7, True)
     assert (found.overall, found.timed.status, launched) == ("refused", "not decided", [])
     assert found.timed.times == () and any("GPU" in line for line in found.lacking)
+
+
+def test_the_next_step_counts_on_the_measured_time(verdict: Verdict) -> None:
+    (time,) = verdict([OWN]).timed.times
+    assert time.peak_share
+    far, near = (
+        verdict([result("mine", 20 * 4e-3 * time.peak_share)]),
+        verdict([result("mine", 4e-3 * time.peak_share)]),
+    )
+    assert NEAR_BOUND in near.next_step.sentence
+    assert NEAR_BOUND not in far.next_step.sentence and UNKNOWN_GAIN not in far.next_step.sentence
