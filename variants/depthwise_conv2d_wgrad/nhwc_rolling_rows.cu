@@ -58,9 +58,10 @@ using namespace opbench;
 
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
+constexpr int THREADS = ACROSS * DOWN;
 constexpr int ROWS = STRIDE < (R - 1) * DILATION + 1 ? STRIDE : (R - 1) * DILATION + 1;  // of the image per row of dout
 
-extern "C" __global__ void __launch_bounds__(ACROSS* DOWN)
+extern "C" __global__ void __launch_bounds__(THREADS)
     depthwise_wgrad_rolling_rows(const Pack* __restrict__ image, const Pack* __restrict__ dout, float* parts, int n,
                                  int vectors, int h, int w, int padding, int p, int q) {
     // image [n][h][w][vectors]; dout [n][p][q][vectors]; parts [PARTS][SUMS][vectors][LANES]
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(ACROSS* DOWN)
         for (int lane = 0; lane < LANES; ++lane)
             shared[(k * DOWN + threadIdx.y) * line + threadIdx.x * LANES + lane] = sums[k][lane];
     __syncthreads();
-    for (int e = threadIdx.y * ACROSS + threadIdx.x; e < SUMS * line; e += ACROSS * DOWN) {
+    for (int e = threadIdx.y * ACROSS + threadIdx.x; e < SUMS * line; e += THREADS) {
         const int k = e / line, channel = first_vector * LANES + e % line;
         float sum = 0.0f;
 #pragma unroll

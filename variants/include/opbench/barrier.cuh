@@ -63,6 +63,14 @@ __device__ __forceinline__ float load_there(unsigned address) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
     return value;
 }
+__device__ __forceinline__ float4 load_four_there(unsigned address) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
 // Copy bytes of this block to another block, a multiple of 16, counted on a barrier of the other block.
 __device__ __forceinline__ void send(unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
     asm volatile(
