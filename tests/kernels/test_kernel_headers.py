@@ -39,6 +39,7 @@ FOR_CUDA_CORES = {
     "overlap.cuh",
     "radix_digits.cuh",
     "reduction.cuh",
+    "row_gradient.cuh",
     "row_norm.cuh",
     "row_stream.cuh",
     "upsampling.cuh",
