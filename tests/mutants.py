@@ -95,7 +95,7 @@ EQUIVALENT: dict[str, str] = {
     r"^conv2d/im2col_matmul\.cu: if \(column < columns - 1\)": "four at a time, where four divide them",
     r"^conv2d_wgrad/implicit_gemm_split\.cu: if \(column < columns - 1\)": "four at a time, where four divide them",
     r"^conv2d/im2col_matmul\.cu: if \(step \+ 1 <= steps\) store": "into the buffer that nobody reads any more",
-    r"^maxpool2d_backward/remembered_tiles\.cu: .*r > WINDOW": "no place is so far down",
+    r"^maxpool2d_backward/tiles\.cu: .*r > WINDOW": "no place is so far down",
     r"^upsample2d_backward/gather\.cu: if \(away <= 0": "0 from the middle the weight is 1 either way",
     r"^linear_dgrad/naive\.cu: if \(row > m ": "the grid has m rows",
     r"^attention_backward/tiled\.cu: .*query <= queries": "one tile more, and all of it is masked",

@@ -1,9 +1,7 @@
 // /// opbench
-// title     = "a tile of ROWS x COLUMNS strides per thread: each window over it searched once; vectors of a row"
-// builds_on = "window_constant"
-// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }
 // where     = ["ROWS <= COLUMNS"]
+// mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }
 // requires  = [
 //   "n * c * h * w <= 4294966272",
@@ -27,6 +25,18 @@
 // kernel = "maxpool2d_backward_tiles"
 // grid   = ["cdiv(n * c * cdiv(h, ROWS * stride) * cdiv(w, COLUMNS * stride), BLOCK)"]
 // block  = ["BLOCK"]
+//
+// [variant.tiles]
+// title     = "a tile of ROWS x COLUMNS strides per thread: each window over it searched once; vectors of a row"
+// builds_on = "window_constant"
+// define    = { REMEMBERED = "0" }
+//
+// [variant.remembered_tiles]
+// title     = "a tile of ROWS x COLUMNS strides per thread: vectors of gradients, of places and of a row"
+// builds_on = "remembered_gather"
+// mechanism = ["fewer_operations"]
+// supports  = { search = ["remembered"] }
+// define    = { REMEMBERED = "1" }
 // ///
 //
 // At 2x2 windows that touch, a thread of COLUMNS = 2 reads a float4 of two rows and a float2 of gradients and writes
@@ -34,6 +44,8 @@
 // pixels of a stride, and more strides share what lies between them; tiles start at multiples of the stride, so that
 // which window covers which pixel is known to the compiler, whatever the padding. The vectors' width follows from what
 // W and the tile divide by; rows of odd length fall back to scalars. Limit: HBM; at 3x3 and wider the comparisons.
+// remembered_tiles reads where each maximum was instead of the image: a float2 of gradients and two places for two
+// float4 that it writes, and a comparison with a constant for each window over a pixel.
 
 #include <opbench/vectors.cuh>
 #include <opbench/window_tiles.cuh>
@@ -43,25 +55,70 @@ typedef Element<BF16> T;
 typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
+#if !REMEMBERED
 constexpr int START = floor_div(Tiles::before, WIDTH) * WIDTH;  // of the first vector, from the tile's begin
 constexpr int VECTORS = (Tiles::before - START + Tiles::input_columns + WIDTH - 1) / WIDTH;
+#endif
 constexpr int GRADIENT_WIDTH = Tiles::gradient_width(BF16 ? 8 : 4, Q);
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    maxpool2d_backward_tiles(const T* __restrict__ x, const T* __restrict__ dout,
-#if ADD
-                             const T* __restrict__ skip,
+extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_backward_tiles(
+#if REMEMBERED
+    const unsigned char* __restrict__ positions,
+#else
+    const T* __restrict__ x,
 #endif
-                             T* __restrict__ dx, int n, int c, int h, int w, int window, int stride, int padding) {
-    // x, skip, dx [n][C][H][W], dout [n][C][P][Q], all aligned to 16 bytes
+    const T* __restrict__ dout,
+#if ADD
+    const T* __restrict__ skip,
+#elif MASK && REMEMBERED
+    const T* __restrict__ out,
+#endif
+    T* __restrict__ dx, int n, int c, int h, int w, int window, int stride, int padding) {
+    // x, skip, dx [n][C][H][W]; positions, dout, out [n][C][P][Q]; all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * Tiles::row_tiles * Tiles::column_tiles)) return;
     const int tile_column = (int)(i % Tiles::column_tiles);
     const int tile_row = (int)(i / Tiles::column_tiles % Tiles::row_tiles);
     const unsigned plane = i / Tiles::column_tiles / Tiles::row_tiles;
     const int top = tile_row * Tiles::tile_rows, left = tile_column * Tiles::tile_columns;
-    const T* image = x + (size_t)plane * (H * W);
 
+#if REMEMBERED
+    float gradient[Tiles::window_rows][Tiles::window_columns];
+    int place[Tiles::window_rows][Tiles::window_columns];
+#pragma unroll
+    for (int a = 0; a < Tiles::window_rows; ++a) {
+#pragma unroll
+        for (int b = 0; b < Tiles::window_columns; b += GRADIENT_WIDTH) {
+            const int row = tile_row * ROWS + Tiles::first + a, column = tile_column * COLUMNS + Tiles::first + b;
+            const size_t source = ((size_t)plane * P + row) * Q + column;
+            const bool inside = (unsigned)row < P && (unsigned)column < Q;
+            Vector<T, GRADIENT_WIDTH> v;
+            Vector<unsigned char, GRADIENT_WIDTH> at;
+#pragma unroll
+            for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
+                v.lane(lane) = (T)0.0f;
+                at.lane(lane) = 255;
+            }
+            if (inside) {
+                v = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(dout + source);
+                at = *reinterpret_cast<const Vector<unsigned char, GRADIENT_WIDTH>*>(positions + source);
+            }
+#if MASK
+            Vector<T, GRADIENT_WIDTH> pooled = v;
+            if (inside) pooled = *reinterpret_cast<const Vector<T, GRADIENT_WIDTH>*>(out + source);
+#endif
+#pragma unroll
+            for (int lane = 0; lane < GRADIENT_WIDTH; ++lane) {
+                gradient[a][b + lane] = (float)v.lane(lane);
+                place[a][b + lane] = at.lane(lane);
+#if MASK
+                if (!((float)pooled.lane(lane) > 0.0f)) gradient[a][b + lane] = 0.0f;
+#endif
+            }
+        }
+    }
+#else
+    const T* image = x + (size_t)plane * (H * W);
     float gradient[Tiles::window_rows][Tiles::window_columns];
 #pragma unroll
     for (int a = 0; a < Tiles::window_rows; ++a) {
@@ -119,6 +176,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             }
         }
     }
+#endif
 
 #pragma unroll
     for (int y = 0; y < Tiles::tile_rows; ++y) {
@@ -129,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const size_t target = (size_t)plane * (H * W) + (top + y) * W + left + k * WIDTH;
 #if ADD
             Vector<T, WIDTH> added = *reinterpret_cast<const Vector<T, WIDTH>*>(skip + target);
-#elif MASK
+#elif MASK && !REMEMBERED
             Vector<T, WIDTH> own = *reinterpret_cast<const Vector<T, WIDTH>*>(x + target);  // again, from the cache
 #endif
             Vector<T, WIDTH> result;
@@ -141,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 });
 #if ADD
                 sum += (float)added.lane(lane);
-#elif MASK
+#elif MASK && !REMEMBERED
                 if (!((float)own.lane(lane) > 0.0f)) sum = 0.0f;
 #endif
                 result.lane(lane) = (T)sum;
