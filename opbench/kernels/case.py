@@ -307,9 +307,10 @@ def _optional_argument(argument: str, present_names: Container[str]) -> str:
 
 def _macro_text(name: str, value: expression.ExpressionValue) -> str:
     """Return a value as a macro's text; true and false become 1 and 0."""
-    if isinstance(value, str) and not value.isidentifier():
+    if isinstance(value, str) and not all(word.isidentifier() for word in value.split(" ")):
         raise UsageError(
-            f"define.{name} = '{value}' is not allowed; write a whole number or an identifier",
+            f"define.{name} = '{value}' is not allowed; write a whole number, an identifier or words such as "
+            "'unsigned short'",
             kind="not-allowed",
             subject=f"define.{name}",
             value=value,

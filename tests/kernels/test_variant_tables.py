@@ -173,7 +173,7 @@ def test_mistakes_are_told_with_their_line_in_the_right_table(
 
 
 def test_a_define_that_is_neither_number_nor_word_is_refused(file: Path) -> None:
-    file.write_text(TABLES.replace("'plain'\" }", "'a b'\" }"))
+    file.write_text(TABLES.replace("'plain'\" }", "'a-b'\" }"))
     case = Case(by_name(file)["clip_small"], {"BLOCK": 128}, CATALOG.operator("relu").from_axes({"n": 5}))
-    with refuses("not-allowed", "define.HOW", value="a b"):
+    with refuses("not-allowed", "define.HOW", value="a-b"):
         case.request()

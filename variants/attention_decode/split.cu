@@ -17,6 +17,8 @@
 // PAGE_SIZE  = "page_size"
 // GROUP      = "group"
 // VECTOR     = "lanes"
+// BYTES      = "(2 if dtype == 'bf16' else 4) * VECTOR"
+// PACK       = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // COLUMNS    = "depth // lanes"
 // LANES      = "1 if COLUMNS == 1 else 2 if COLUMNS == 2 else 4 if COLUMNS <= 4 else 8"
 // CHUNKS     = "cdiv(COLUMNS, LANES)"
@@ -58,27 +60,7 @@ typedef float T;
 #endif
 constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
 constexpr int TOKENS = 32 / LANES, STEP = TOKENS * UNROLL, ITEMS = CHUNKS * VECTOR;
-
-// A type of the bytes of VECTOR elements, which one load moves.
-template <int bytes>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<VECTOR * sizeof(T)>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];

@@ -14,6 +14,8 @@
 // [define]
 // BF16         = "dtype == 'bf16'"
 // VECTOR       = "lanes"
+// BYTES        = "(2 if dtype == 'bf16' else 4) * VECTOR"
+// PACK         = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // RANK_COLUMNS = "rank // lanes"
 // ROPE_COLUMNS = "rope_depth // lanes"
 // KEY_DEPTH    = "key_depth"
@@ -38,27 +40,7 @@ typedef float T;
 constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
 constexpr int COLUMNS = RANK_COLUMNS + ROPE_COLUMNS;
 constexpr int CHUNKS = (COLUMNS + 31) / 32, RANK_CHUNKS = (RANK_COLUMNS + 31) / 32;
-
-// A type of the bytes of VECTOR elements, which one load moves.
-template <int bytes>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<VECTOR * sizeof(T)>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];

@@ -13,6 +13,8 @@
 // STRIDE  = "stride"
 // PADDING = "padding"
 // LANES   = "c // packs"
+// BYTES   = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK    = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // PACKS   = "packs"
 // H       = "h"
 // W       = "w"
@@ -40,27 +42,7 @@ constexpr int ROW_TILES = (H + STRIDE - 1) / STRIDE, COLUMN_TILES = (W + STRIDE 
 constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
 constexpr int OVER = (STRIDE - 1 + PADDING) / STRIDE - FIRST + 1;
 constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;                                // what one load or store moves
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];

@@ -18,6 +18,8 @@
 // CHANNELS  = "channels"
 // INNER     = "inner"
 // LANES     = "lanes"
+// BYTES     = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK      = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 //
 // [[launch]]
 // kernel = "elementwise_vectorised"
@@ -48,26 +50,7 @@ __device__ __forceinline__ float combine(float a, float b) { return a / b; }
 __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b, 0.0f); }
 #endif
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || BROADCAST == 4 || (BROADCAST == 1 && INNER == 1);
 
 __device__ __forceinline__ unsigned place_in_b(unsigned i) {

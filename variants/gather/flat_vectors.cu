@@ -8,6 +8,7 @@
 //
 // [define]
 // BYTES   = "(2 if dtype == 'bf16' else 4) * lanes"
+// PACK    = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // VECTORS = "features // lanes"
 // ROWS    = "rows"
 // TOTAL   = "total"
@@ -24,25 +25,7 @@
 // sizes are multiplications. A thread first requests the indices of all its vectors, then the vectors, so that it waits
 // for memory twice, not twice for each. STREAM marks the stores evict-first: rows that several indices name stay in
 // L2. Limit: HBM.
-template <int SIZE>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<BYTES>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 constexpr unsigned COUNT = (unsigned)ROWS * VECTORS;
 constexpr bool even = COUNT % (BLOCK * UNROLL) == 0;
 

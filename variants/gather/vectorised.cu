@@ -8,6 +8,7 @@
 //
 // [define]
 // BYTES   = "(2 if dtype == 'bf16' else 4) * lanes"
+// PACK    = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // VECTORS = "features // lanes"
 // SEVERAL = "batches == 'several'"
 //
@@ -21,25 +22,7 @@
 // A block copies a piece of one row, whose index it looks up once; a thread has UNROLL vectors in flight. Limits: the
 // load of the index comes before all others, and rows that are no multiple of a block leave threads idle; for rows of
 // one element, such as labels, the previous variant is better.
-template <int SIZE>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<BYTES>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     gather_vectorised(const Pack* __restrict__ data, const int* __restrict__ order,

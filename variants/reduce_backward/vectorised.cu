@@ -14,6 +14,8 @@
 // OP      = "1 if op == 'sum' else 2 if op == 'mean' else 3 if op == 'l1' else 4"
 // AXIS    = "axis"
 // LANES   = "lanes"
+// BYTES   = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK    = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // VECTORS = "elements // lanes"
 // WIDTH   = "max(1, inner // lanes)"
 // SHARED  = "inner == 1"
@@ -34,23 +36,7 @@ typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-template <int bytes>
-struct Raw {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 
 // LANES elements that one access moves.
 struct Vector {

@@ -11,6 +11,8 @@
 // HALVES   = "pairs == 'halves'"
 // BACKWARD = "direction == 'backward'"
 // LANES    = "lanes"
+// BYTES    = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK     = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // HALF     = "half"
 // VECTORS  = "half // lanes if pairs == 'halves' else depth // lanes"
 //
@@ -31,28 +33,9 @@ typedef float T;
 #endif
 constexpr int PAIRS = HALVES ? LANES : LANES / 2;  // of a thread
 
-template <int SIZE>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-
 // Elements that one load or store moves.
 struct Vector {
-    Raw<sizeof(T) * LANES>::type raw;
+    PACK raw;
     __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
 };
 

@@ -13,6 +13,8 @@
 // TOP_K   = "filter != 'top_p'"
 // TOP_P   = "filter != 'top_k'"
 // LANES   = "lanes"
+// BYTES   = "(4 if dtype == 'f32' else 2) * LANES"
+// PACK    = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // VECTORS = "cols // lanes"
 //
 // [[launch]]
@@ -55,27 +57,7 @@ __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
 
 constexpr int WARPS = BLOCK / 32, LIMITS = (1 << BITS) - 1;
 constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
-
-// A type of the bytes of LANES elements, which one load moves.
-template <int bytes>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<LANES * sizeof(T)>::type Pack;
+typedef PACK Pack;                                    // what one load or store moves
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];

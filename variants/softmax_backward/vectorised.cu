@@ -13,6 +13,8 @@
 // BF16  = "dtype == 'bf16'"
 // COLS  = "cols"
 // LANES = "lanes"
+// BYTES = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK  = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 //
 // [[launch]]
 // kernel = "softmax_backward_vectorised"
@@ -34,39 +36,13 @@ typedef float T;
 constexpr int ROWS_PER_BLOCK = THREADS < 128 ? 128 / THREADS : 1;
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
 constexpr int WARPS = (THREADS + 31) / 32;  // of a row
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;                          // what one load or store moves
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-__device__ __forceinline__ Pack load(const Pack* source) {
-#if STREAM
-    return __ldcs(source);
-#else
-    return *source;
-#endif
-}
+__device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
 constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
 

@@ -9,6 +9,8 @@
 // [define]
 // BF16  = "dtype == 'bf16'"
 // LANES = "lanes"
+// BYTES = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK  = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // RUN1  = "run1"
 // RUN2  = "run2"
 //
@@ -28,42 +30,16 @@ typedef unsigned short T;
 typedef float T;
 #endif
 constexpr unsigned FIRST = RUN1 / LANES, SECOND = RUN2 / LANES, BOTH = FIRST + SECOND;  // vectors of a run
+typedef PACK Pack;                                                                      // what one load or store moves
 
-// Words of a vector, which are copied and never looked into.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ Pack load(const Pack* source) {
-#if STREAM
-    return __ldcs(source);
-#else
-    return *source;
-#endif
-}
+__device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
-#if STREAM
-    __stcs(target, pack);
-#else
-    *target = pack;
-#endif
+    if (STREAM) {
+        __stcs(target, pack);
+    } else {
+        *target = pack;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

@@ -11,6 +11,8 @@
 // BILINEAR = "mode == 'bilinear'"
 // SCALE    = "scale"
 // LANES    = "c // packs"
+// BYTES    = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK     = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // PACKS    = "packs"
 // H        = "h"
 // W        = "w"
@@ -32,27 +34,7 @@ typedef float T;
 #endif
 constexpr int P = SCALE * H, Q = SCALE * W;
 constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
-
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;                               // what one load or store moves
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];

@@ -9,6 +9,8 @@
 // [define]
 // BF16  = "dtype == 'bf16'"
 // LANES = "lanes"
+// BYTES = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK  = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // C1    = "c1"
 // C2    = "c2"
 // H     = "h"
@@ -33,42 +35,16 @@ typedef float T;
 constexpr int PACKS1 = C1 / LANES, PACKS2 = C2 / LANES, PACKS = PACKS1 + PACKS2;  // of a pixel
 constexpr int P = 2 * H, Q = 2 * W;
 constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
+typedef PACK Pack;  // what one load or store moves
 
-// Words of a vector, which are copied and never looked into.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
-
-__device__ __forceinline__ Pack load(const Pack* source) {
-#if STREAM
-    return __ldcs(source);
-#else
-    return *source;
-#endif
-}
+__device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
-#if STREAM
-    __stcs(target, pack);
-#else
-    *target = pack;
-#endif
+    if (STREAM) {
+        __stcs(target, pack);
+    } else {
+        *target = pack;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

@@ -9,6 +9,8 @@
 // [define]
 // BF16   = "dtype == 'bf16'"
 // LANES  = "lanes"
+// BYTES  = "(2 if dtype == 'bf16' else 4) * LANES"
+// PACK   = "'unsigned short' if BYTES == 2 else 'unsigned' if BYTES == 4 else 'uint2' if BYTES == 8 else 'uint4'"
 // PACKS  = "c // lanes"
 // PACKS2 = "c2 // lanes"
 // H      = "h"
@@ -31,45 +33,20 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
-template <int BYTES>
-struct Raw;
-template <>
-struct Raw<16> {
-    typedef uint4 type;
-};
-template <>
-struct Raw<8> {
-    typedef uint2 type;
-};
-template <>
-struct Raw<4> {
-    typedef unsigned type;
-};
-template <>
-struct Raw<2> {
-    typedef unsigned short type;
-};
-typedef Raw<sizeof(T) * LANES>::type Pack;
+typedef PACK Pack;  // what one load or store moves
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-__device__ __forceinline__ Pack load(const Pack* source) {
-#if STREAM
-    return __ldcs(source);
-#else
-    return *source;
-#endif
-}
+__device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
 __device__ __forceinline__ void store(Pack* target, Pack pack) {
-#if STREAM
-    __stcs(target, pack);
-#else
-    *target = pack;
-#endif
+    if (STREAM) {
+        __stcs(target, pack);
+    } else {
+        *target = pack;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
