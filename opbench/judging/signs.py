@@ -10,7 +10,7 @@ from opbench.gpu.compile.ptx import Ptx, PtxInstruction
 from opbench.gpu.compile.sass import KernelCode
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import INTEGERS
-from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF
+from opbench.source.precision import OPERAND_ROUNDOFF, PRODUCTS, UNIT_ROUNDOFF
 
 REFUSALS_OF_TIME = ("impossible-time",)
 REFUSALS_OF_RESULT = (
@@ -250,7 +250,7 @@ def _allowed_types(case: Case) -> frozenset[str]:
     variant, problem = case.variant, case.problem
     stored_types = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
     product_types = set(PRODUCTS[variant.product].operand_types) if variant.product else {case.precision}
-    claimed_roundoffs = [UNIT_ROUNDOFF[name] for name in product_types if name in UNIT_ROUNDOFF]
+    claimed_roundoffs = [OPERAND_ROUNDOFF[name] for name in product_types if name in OPERAND_ROUNDOFF]
     finer_types = {
         name for name, roundoff in UNIT_ROUNDOFF.items() if claimed_roundoffs and roundoff < min(claimed_roundoffs)
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53, "fp8": 2.0**-4}
 """Half a unit in the last place of 1, per precision class."""
+OPERAND_ROUNDOFF = {**UNIT_ROUNDOFF, "e4m3": 2.0**-4, "e5m2": 2.0**-3}
+"""The same per type of an operand of tensor cores; the class fp8 has two of them."""
 PRECISION_CLASSES = (*UNIT_ROUNDOFF, "i32")
 """The classes in which results are ranked: floats, and whole numbers."""
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from opbench._version import __version__
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, SettingDiffers, UsageError
@@ -82,7 +84,9 @@ def tune(
         search = _search(space, options, bench, earlier, writer, on_progress)
         search.began = start_s - search.spent_s  # start-up counts towards the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
-        reason = search.run(options.budget_s - final_s)
+        # The model's matrices are small: several threads of a BLAS only wait for each other, and for the compilers.
+        with threadpool_limits(limits=1, user_api="blas"):
+            reason = search.run(options.budget_s - final_s)
         compilers.close()
         finals = _finals(search, bench, options, earlier)
         if finals and (earlier is None or finals != earlier.finals):
