@@ -23,7 +23,7 @@ from opbench.results.result import Result
 from opbench.timing.stats import Ratio, median_ratio
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "reports/h100/strangers"
+FOLDER = ROOT / "reports/h200/strangers"
 KERNELS = FOLDER / "kernels"
 SCORES = FOLDER / "scores.json"
 PAGE = ROOT / "docs/advice.md"
@@ -59,21 +59,17 @@ class Score:
     """The mechanisms that were advised second and third."""
     others: Mapping[str, float] = field(default_factory=dict)
     """The gains of other changes that were measured, by mechanism."""
-    promised_at_run: tuple[float, float, float] | None = None
-    """The promise of the same advice by the rules at the time of the run; None if these advised another mechanism."""
+    gain_was_known: bool = False
+    """Whether a run on an H100 had measured the gain of this change before the rules were corrected."""
     note: str = ""
     """Why the gain is not the promised one, as read from both kernels."""
 
     @property
     def verdict(self) -> str:
-        """Return "yes", "below" or "above" for the promised range; an empty string without a gain."""
-        return self.compared(self.promised)
-
-    def compared(self, promised: tuple[float, float, float] | None) -> str:
-        """Return where the gain, to two decimals, is in a promised range, as in `verdict`."""
-        if self.gain is None or promised is None:
+        """Return "yes", "below" or "above" for the promised range, to two decimals; an empty string without a gain."""
+        if self.gain is None:
             return ""
-        low, _, high = (round(end, 2) for end in promised)
+        low, _, high = (round(end, 2) for end in self.promised)
         gain = round(self.gain, 2)
         return "yes" if low <= gain <= high else "below" if gain < low else "above"
 
@@ -120,6 +116,8 @@ def scores(advised: Sequence[Mapping[str, Any]], earlier: Mapping[str, Score]) -
             raise SystemExit(f"{kernel}: the first advice is {name}; write {kernel}_{name}.cu")
         low, middle, high = (round(first["gain"][end], 4) for end in ("low", "middle", "high"))
         gain = gains.pop(name, None)
+        scored = earlier.get(kernel)
+        same = scored if scored and scored.mechanism == name else None
         after = times[f"{kernel}_{name}"].measurement if gain else None
         assert before.measurement
         rows.append(
@@ -137,19 +135,11 @@ def scores(advised: Sequence[Mapping[str, Any]], earlier: Mapping[str, Score]) -
                 (low, middle, high),
                 tuple(other["mechanism"] for other in others[:2]),
                 {other: round(ratio.value, 4) for other, ratio in gains.items()},
-                _promised_at_run(earlier.get(kernel), name, (low, middle, high)),
-                earlier[kernel].note if kernel in earlier else "",
+                same is not None and same.gain_was_known,
+                same.note if same else "",
             )
         )
     return rows
-
-
-def _promised_at_run(
-    earlier: Score | None, mechanism: str, promised: tuple[float, float, float]
-) -> tuple[float, float, float] | None:
-    if earlier is None:
-        return promised
-    return earlier.promised_at_run if earlier.mechanism == mechanism else None
 
 
 def _gain(before: Result, after: Result) -> Ratio:
@@ -159,41 +149,58 @@ def _gain(before: Result, after: Result) -> Ratio:
 
 def read_scores() -> list[Score]:
     """Return the committed scores."""
-    lists = ("interval", "promised", "promised_at_run", "further")
+    lists = ("interval", "promised", "further")
     return [
         Score(**{name: tuple(value) if name in lists and value else value for name, value in one.items()})
         for one in json.loads(SCORES.read_text(encoding="utf-8"))
     ]
 
 
+def counts(found: Sequence[Score]) -> list[str]:
+    """Return the rows that count the outcomes, for all kernels and for those whose gain was known or not."""
+    groups = {
+        "all": found,
+        "gain known before the correction": [one for one in found if one.gain_was_known],
+        "gain unknown before the correction": [one for one in found if not one.gain_was_known],
+    }
+    rows = []
+    for title, group in groups.items():
+        gains = [one.gain for one in group if one.gain is not None]
+        verdicts = Counter(one.verdict for one in group)
+        cells = (
+            len(group),
+            len(gains),
+            sum(gain >= FASTER for gain in gains),
+            sum(gain <= 1 / FASTER for gain in gains),
+            *(verdicts[name] for name in ("yes", "below", "above")),
+            sum(one.close for one in group),
+        )
+        rows.append(f"| {title} | " + " | ".join(map(str, cells)) + " |")
+    return rows
+
+
 def table(found: Sequence[Score]) -> str:
     """Return the counts, the table and the notes in Markdown, by falling gain."""
     ordered = sorted(found, key=lambda one: -(one.gain or 0.0))
-    gains = [one.gain for one in ordered if one.gain is not None]
-    verdicts = Counter(one.verdict for one in ordered)
-    first = Counter(one.compared(one.promised_at_run) for one in ordered)
     lines = [
-        f"The first advice was measured on {len(gains)} of {len(ordered)} kernels. It made"
-        f" {sum(gain >= FASTER for gain in gains)} faster by 5 % or more, and"
-        f" {sum(gain <= 1 / FASTER for gain in gains)} slower by as much.",
-        f"The measured gain was in the promised range for {verdicts['yes']} kernels, below the range for"
-        f" {verdicts['below']} and above the range for {verdicts['above']}. For {sum(one.close for one in ordered)}"
-        " kernels, the middle of the promised range was within ±25 % of the measured gain.",
-        "The rules were corrected with these kernels after the run. For the kernels whose first advice did not change,"
-        f" the gain was in the range that the earlier rules promised for {first['yes']}, below that range for"
-        f" {first['below']} and above that range for {first['above']}.",
+        "| kernels | number | measured | faster by 5 % or more | slower by as much | in the promised range | below"
+        " | above | middle of the range within ±25 % of the gain |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        *counts(ordered),
         "",
-        "| kernel | time | times the bound | first advice | promised | measured | in the range | other change |",
-        "|---|--:|--:|---|--:|--:|---|---|",
+        "| kernel | time | times the bound | first advice | promised | measured | in the range | gain known before"
+        " | other change |",
+        "|---|--:|--:|---|--:|--:|---|---|---|",
     ]
     for one in ordered:
         low, middle, high = map(units.ratio, one.promised)
-        link = f"[`{one.kernel}`](../reports/h100/strangers/kernels/{one.kernel}.cu)"
+        link = f"[`{one.kernel}`](../reports/h200/strangers/kernels/{one.kernel}.cu)"
         others = ", ".join(f"`{name}` {units.ratio(gain)}" for name, gain in one.others.items())
         over = units.ratio(one.before_s / one.bound_s).removesuffix("×")
+        known = "yes" if one.gain_was_known else ""
         lines.append(
             f"| {link} | {units.time(one.before_s)} | {over} | `{one.mechanism}` | {middle} ({low} to {high})"
-            f" | {units.ratio(one.gain)} | {one.verdict} | {others} |"
+            f" | {units.ratio(one.gain)} | {one.verdict} | {known} | {others} |"
         )
     lines.append("")
     lines += [f"- `{one.kernel}`: {one.note}" for one in ordered if one.note]

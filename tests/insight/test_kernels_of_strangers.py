@@ -19,13 +19,13 @@ from opbench.running.targets import own_variants
 from support.needs import needs_nvrtc
 
 pytestmark = needs_nvrtc
-RUN = Path(__file__).parent.parent.parent / "reports/h100/strangers"
+RUN = Path(__file__).parent.parent.parent / "reports/h200/strangers"
 Advisor = Callable[..., CaseAdvice]
 
 
 @pytest.fixture
 def advised(tmp_path: Path) -> Advisor:
-    """Return the advice on a kernel of an operator that takes a multiple of its lower bound on an H100."""
+    """Return the advice on a kernel of an operator that takes a multiple of its lower bound on an H200."""
 
     def advise_on(operator: str, header: str, kernel: str, axes: dict[str, int | str], distance: float) -> CaseAdvice:
         path = tmp_path / "mine.cu"
@@ -41,7 +41,7 @@ def advised(tmp_path: Path) -> Advisor:
         timed = replace(measured.measurement, median_s=distance * bound)  # type: ignore[type-var]
         run.results = [replace(measured, measurement=timed)]
         run.header = replace(run.header, targets=(str(path),))
-        (found,) = advise_run(RUN, [str(path)], catalog, "h100", lambda _: run)
+        (found,) = advise_run(RUN, [str(path)], catalog, "h200", lambda _: run)
         assert found.of_bound == pytest.approx(1 / distance)
         return found
 
