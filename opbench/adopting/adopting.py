@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, LaunchedKernel, read_file
 from opbench.adopting.matching import MIN_SCORE, Match, nearest_operators, rank_operators, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
+from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file
 from opbench.adopting.proposal import Proposal
 from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.folders import Catalog
@@ -21,7 +21,7 @@ from opbench.source.sources import tensor_core_operand_types
 
 
 def propose(
-    file: FileFacts,
+    file: ParsedFile,
     operators: Mapping[str, type[Operator]],
     operator: str = "",
     kernel: str = "",
@@ -53,19 +53,21 @@ def propose(
         raise UsageError(unknown_name("operator", operator, operators, next_command("list operators", variants=roots)))
     launch = next((launch for launch in file.launches if launch.kernel == kernel_name), None)
     launched_kernel = file.read_kernel(kernel_name, launch)
-    for group in launched_kernel.groups:
-        if group.unreadable:
+    for argument_group in launched_kernel.argument_groups:
+        if argument_group.unreadable:
             raise NoOperator(
-                f"{path}:{launched_kernel.kernel.line}: structure '{group.parameter.name}' has a member that a "
-                f"header cannot set ({group.unreadable}); give the kernel one parameter for each field of the "
-                "structure",
-                subject=group.parameter.name,
+                f"{path}:{launched_kernel.kernel.line}: structure '{argument_group.parameter.name}' has a member that "
+                f"a header cannot set ({argument_group.unreadable}); give the kernel one parameter for each field of "
+                "the structure",
+                subject=argument_group.parameter.name,
             )
     ranked = rank_operators(
-        launched_kernel.facts, path.stem, {operator: operators[operator]} if operator else operators
+        launched_kernel.summary, path.stem, {operator: operators[operator]} if operator else operators
     )
     match = ranked[0] if operator else _most_likely_operator(path, launched_kernel, ranked, roots)
-    proposal = Proposal(match.operator, kernel_name, evidence=["--operator says so"] if operator else match.evidence)
+    proposal = Proposal(
+        match.operator, kernel_name, evidence=["chosen with --operator"] if operator else match.evidence
+    )
     write_header(proposal, file, launched_kernel, match)
     host_functions = [
         declaration for declaration in file.declarations if declaration.kind == "function" and not declaration.is_device
@@ -73,22 +75,20 @@ def propose(
     if launch is None and any(
         kernel_name in host_function.uses - host_function.calls for host_function in host_functions
     ):
-        text = f"host code hands '{kernel_name}' to a function that launches it, with a grid that cannot be read"
+        text = f"host code passes '{kernel_name}' to a function that launches it, and opbench cannot read its grid"
         proposal.contradict("launch", kernel_name, text)
     definition_count = sum(
         declaration.is_kernel and declaration.kind == "function" and declaration.name == kernel_name
         for declaration in file.declarations
     )
     if definition_count > 1:
-        text = f"the file defines '{kernel_name}' {definition_count} times, and the preprocessor takes one of them"
+        text = f"the file defines '{kernel_name}' {definition_count} times, and the preprocessor selects one definition"
         proposal.contradict("launch", kernel_name, text)
     products = tensor_core_operand_types(file.sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')
     if other_kernels:
-        proposal.notes.append(
-            f"the file has other kernels, too: {', '.join(other_kernels)}; --kernel NAME takes one of them"
-        )
+        proposal.notes.append(f"the file has other kernels: {', '.join(other_kernels)}; choose one with: --kernel NAME")
     return proposal
 
 
@@ -123,18 +123,18 @@ def adopt(
         memory_proposal = propose_memory(file)
     except UsageError as error:
         raise UsageError(
-            f"{mismatch.fact}. A header without an operator is not possible either, because opbench cannot read the "
-            f"launches: {error}",
+            f"{mismatch.explanation}. A header without an operator is not possible either, because opbench cannot "
+            f"read the launches: {error}",
             cause=error,
         ) from None
-    memory_proposal.notes.insert(0, mismatch.fact)
+    memory_proposal.notes.insert(0, mismatch.explanation)
     return memory_proposal
 
 
-def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
-    """Propose the header of a file and add it to a catalog; return the proposal.
+def propose_catalog_header(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
+    """Propose a header for a file and set it as the file's header in a catalog; return the proposal.
 
-    `operator` is the only one to try; empty means all. Raises NoOperator if no operator fits.
+    `operator` is the only operator to try; empty means all operators. Raises NoOperator if no operator fits.
     """
     require_no_header(path)
     names = [operator] if operator else catalog.operator_names()
@@ -166,7 +166,7 @@ def require_no_header(path: Path) -> None:
 
 
 def _contradiction_error(path: Path, proposal: Proposal) -> NoOperator:
-    """Return the error that a header of the proposed operator would contradict the file, with each contradiction."""
+    """Return an error that lists the contradictions of a proposal with its file."""
     operator, contradiction_texts = proposal.operator, "; ".join(map(str, proposal.contradictions))
     return NoOperator(
         f"{path}: a header of {operator} would contradict the file: {contradiction_texts}",
@@ -178,20 +178,22 @@ def _contradiction_error(path: Path, proposal: Proposal) -> NoOperator:
 TOLERATED_CONTRADICTIONS = frozenset(
     ("input written", "output only read", "output read", "output size", "element type", "layout")
 )
-"""Kinds of contradictions with which a header is still shown, if the kernel's name is that of the operator."""
+"""Kinds of contradictions with which an operator is still proposed; the proposal then lists them."""
 
 
 class NoOperator(UsageError):
     """The error that no operator fits a kernel.
 
-    `nearest` has the names of the most similar operators, `fact` has the message without its commands.
+    `nearest` has the names of the most similar operators, `explanation` has the message without its commands.
     """
 
     kind = "no-operator"
 
-    def __init__(self, fact: str, nearest_operators: Sequence[str] = (), commands: str = "", subject: str = "") -> None:
-        super().__init__(f"{fact}{commands}", subject=subject)
-        self.fact, self.nearest = fact, tuple(nearest_operators)
+    def __init__(
+        self, explanation: str, nearest_operators: Sequence[str] = (), commands: str = "", subject: str = ""
+    ) -> None:
+        super().__init__(f"{explanation}{commands}", subject=subject)
+        self.explanation, self.nearest = explanation, tuple(nearest_operators)
 
 
 def _most_likely_operator(
@@ -207,18 +209,22 @@ def _most_likely_operator(
     ]
     if fitting_matches:
         return fitting_matches[0]
-    named = [
+    tolerable_matches = [
         candidate
         for candidate in ranked
         if candidate.score >= MIN_SCORE and {c.kind for c in candidate.contradictions} <= TOLERATED_CONTRADICTIONS
     ]
-    if named:
-        return max(named, key=lambda candidate: candidate.score)
-    nearest_names = nearest_operators(ranked, launched_kernel.facts)
-    named = sorted(
+    if tolerable_matches:
+        return max(tolerable_matches, key=lambda candidate: candidate.score)
+    nearest_names = nearest_operators(ranked, launched_kernel.summary)
+    refused_matches = sorted(
         (candidate for candidate in ranked if candidate.score >= MIN_SCORE), key=lambda candidate: -candidate.score
     )
-    contradiction_text = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
+    contradiction_text = (
+        f"; {refused_matches[0].operator} does not fit, because {refused_matches[0].contradictions[0]}"
+        if refused_matches
+        else ""
+    )
     commands = (
         f"{next_command('adopt', path, variants=roots, operator=nearest_names[0])}; define a new operator with: "
         f"{next_command('new operator', _snake_case(launched_kernel.kernel.name))} --in mine"
@@ -239,8 +245,8 @@ def _snake_case(name: str) -> str:
     return "_".join(words) or "mine"
 
 
-def _choose_kernel(file: FileFacts, requested_kernel: str) -> tuple[str, list[str]]:
-    """Return the kernel that needs a header, and the names of the file's other kernels."""
+def _choose_kernel(file: ParsedFile, requested_kernel: str) -> tuple[str, list[str]]:
+    """Return the name of the requested, first launched or first kernel, and the names of the other kernels."""
     if requested_kernel and requested_kernel not in file.kernels:
         raise UsageError(unknown_name("kernel", requested_kernel, file.kernels, place=str(file.path)))
     launched_names = [launch.kernel for launch in file.launches if launch.kernel in file.kernels]

@@ -17,14 +17,14 @@ BLOCK_SIZE_NAME = re.compile(r"(?i)block|thread|tile|bdim")
 
 
 LAUNCH_FUNCTIONS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
-"""Functions that launch: a kernel with its grid, its block, the addresses of its arguments, shared bytes, a stream."""
+"""Functions that launch a kernel; parameters: kernel, grid, block, addresses of its arguments, shared bytes, stream."""
 
 MEMBER_OPERATORS = (".", "->")
-INTEGER_TYPES = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
+NUMERIC_TYPES = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
 TEXTURE_TYPES = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
 
-Fields = dict[str, dict[str, Sequence[Token]]]
+MemberValues = dict[str, dict[str, Sequence[Token]]]
 """Values by variable and member: `description.addressMode[0] = point;` is {"description": {"addressMode": point}}."""
 
 
@@ -39,16 +39,17 @@ class HostLaunch:
     template: str
     """The kernel's template arguments as in the source, with angle brackets; empty without template arguments."""
     configuration: tuple[tuple[Token, ...], ...]
+    """The tokens of the grid and the block, then those of the shared bytes and the stream if the launch has them."""
     arguments: tuple[tuple[Token, ...], ...]
     values_by_name: Mapping[str, Sequence[Token]]
     """Variables, constants and macros that are defined before the launch, each with the tokens of its value."""
-    members: Fields
-    sizes: tuple[str, ...]
+    members: MemberValues
+    block_size_parameters: tuple[str, ...]
     """Parameters of the host function that are named like block sizes, such as BLOCK: values that can be tuned."""
     cooperative: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
+    option_expressions: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command line can set, each with the expression that sets it."""
-    changing: frozenset[str] = frozenset()
+    loop_variables: frozenset[str] = frozenset()
     """Variables that change between iterations of the loops around the launch."""
 
 
@@ -62,7 +63,7 @@ class Parameter:
     is_const: bool
 
     @property
-    def views(self) -> str:
+    def texture_kind(self) -> str:
         """Return "textures" or "surfaces" for a texture or surface object; "" for other parameters."""
         return "textures" if TEXTURE_TYPES[0] in self.type else "surfaces" if TEXTURE_TYPES[1] in self.type else ""
 
@@ -108,7 +109,7 @@ def global_definitions(all_declarations: Sequence[Declaration]) -> dict[str, Seq
             values_by_name[declaration.tokens[-2].text] = declaration.tokens[1:-2]
         elif (declaration.kind == "prototype" and declaration.tokens[0].text == "dim3") or (
             declaration.kind == "other" and (not declaration.is_device or "constexpr" in declaration.specifiers)
-        ):  # dim3 block(16, 16); looks like one
+        ):  # The scanner takes `dim3 block(16, 16);` for a prototype.
             values_by_name |= definitions(declaration.tokens)
         elif declaration.kind == "type" and "enum" in [token.text for token in declaration.tokens[:2]]:
             values_by_name |= _enumerators(declaration.tokens)
@@ -138,12 +139,12 @@ def launches_of(all_declarations: Sequence[Declaration], constants: Mapping[str,
     result = []
     for declaration in all_declarations:
         if declaration.kind == "function" and not declaration.is_device:
-            sizes = tuple(
+            block_size_parameters = tuple(
                 p.name
                 for p in map(parameter_of, declaration.parameters())
                 if not p.is_pointer and BLOCK_SIZE_NAME.search(p.name)
             )
-            result += launches_in(declaration.tokens, constants, max(0, declaration.body), sizes)
+            result += launches_in(declaration.tokens, constants, max(0, declaration.body), block_size_parameters)
     return result
 
 
@@ -151,11 +152,12 @@ def launches_in(
     code: Sequence[Token],
     outer_values: Mapping[str, Sequence[Token]],
     body_start: int = 0,
-    sizes: tuple[str, ...] = (),
+    block_size_parameters: tuple[str, ...] = (),
 ) -> list[HostLaunch]:
     """Return every launch in the tokens of a function, in order.
 
     The function's statements begin at index `body_start`; `outer_values` are defined outside of the function.
+    `block_size_parameters` are the function's parameters that are named like block sizes.
     """
     result = []
     for index, token in enumerate(code):
@@ -166,10 +168,10 @@ def launches_in(
             if token.text in LAUNCH_FUNCTIONS
             else None
         )
-        launch_parts = read_launch(code, index) if read_launch else None
-        if launch_parts is None:
+        launch_tokens = read_launch(code, index) if read_launch else None
+        if launch_tokens is None:
             continue
-        kernel, configuration, arguments = launch_parts
+        kernel, configuration, arguments = launch_tokens
         name, template = _kernel_name(kernel)
         if name:
             preceding_code = code[body_start:index]
@@ -177,11 +179,11 @@ def launches_in(
                 HostLaunch(
                     name,
                     template,
-                    tuple(tuple(part) for part in configuration),
+                    tuple(tuple(value) for value in configuration),
                     tuple(tuple(argument) for argument in arguments),
                     {**outer_values, **definitions(preceding_code)},
                     members(preceding_code),
-                    sizes,
+                    block_size_parameters,
                     token.text == LAUNCH_FUNCTIONS[1],
                     options_in(preceding_code),
                     _loop_variables(code, index),
@@ -208,7 +210,7 @@ def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, 
 
 
 def statement_end(code: Sequence[Token], start: int) -> int:
-    """Return the index of the last token of the statement or the block in braces that begins at `start`."""
+    """Return the index of the last token of the statement, or of the block in braces, that begins at `start`."""
     if code[start].text == "{":
         return closing_bracket(code, start)
     return next((i for i in range(start, len(code)) if code[i].text == ";"), len(code) - 1)
@@ -223,10 +225,12 @@ def _loop_variables(code: Sequence[Token], index: int) -> frozenset[str]:
     result: set[str] = set()
     for loop_start, body_start, body_end in loops_around(code, index):
         loop_head = code[loop_start + 1 : body_start]
-        result |= {name for name, declared in assigned_in(loop_head)} if code[loop_start].text == "for" else set()
-        assigned_in_body = assigned_in(code[body_start:body_end])
-        declared_in_body = {name for name, declared in assigned_in_body if declared}
-        result |= {name for name, declared in assigned_in_body if name not in declared_in_body}
+        result |= (
+            {name for name, declared in assigned_variables(loop_head)} if code[loop_start].text == "for" else set()
+        )
+        assignments_in_body = assigned_variables(code[body_start:body_end])
+        declared_in_body = {name for name, declared in assignments_in_body if declared}
+        result |= {name for name, declared in assignments_in_body if name not in declared_in_body}
         if not any(ALLOCATION.match(token.text) for token in code[body_start:body_end]):
             values = list(_assignments(code[body_start:body_end]))
             for _ in range(len(declared_in_body)):
@@ -236,7 +240,7 @@ def _loop_variables(code: Sequence[Token], index: int) -> frozenset[str]:
     return frozenset(result)
 
 
-def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
+def assigned_variables(code: Sequence[Token]) -> list[tuple[str, bool]]:
     """Return the variables that code assigns, increments or swaps, each with whether the code also declares it."""
     result = []
     for index, token in enumerate(code[:-1]):
@@ -260,11 +264,11 @@ def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
     return result
 
 
-LaunchParts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]
-"""The tokens up to the kernel's name, the grid, block and further configuration, and the arguments of a launch."""
+LaunchTokens = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]
+"""The tokens of a launch: those up to the kernel's name, those of its configuration, and those of its arguments."""
 
 
-def _triple_bracket_launch(code: Sequence[Token], index: int) -> LaunchParts | None:
+def _triple_bracket_launch(code: Sequence[Token], index: int) -> LaunchTokens | None:
     """Read the launch `kernel<<<grid, block>>>(arguments)` whose `<<<` is at `index`; None if it is incomplete."""
     closing_index = next((i for i in range(index, len(code)) if code[i].text == ">>>"), -1)
     if closing_index < 0 or closing_index + 1 >= len(code) or code[closing_index + 1].text != "(":
@@ -274,7 +278,7 @@ def _triple_bracket_launch(code: Sequence[Token], index: int) -> LaunchParts | N
     return (code[:index], configuration, arguments) if len(configuration) > 1 else None
 
 
-def _function_launch(code: Sequence[Token], index: int) -> LaunchParts | None:
+def _function_launch(code: Sequence[Token], index: int) -> LaunchTokens | None:
     """Read a launch by a call of one of `LAUNCH_FUNCTIONS`, which is at `index`; None if the call is incomplete.
 
     The call passes an array with the addresses of the kernel's arguments.
@@ -303,9 +307,7 @@ def _array_elements(code: Sequence[Token], name: str) -> Sequence[Sequence[Token
 
 
 def _kernel_name(tokens: Sequence[Token]) -> tuple[str, str]:
-    """Return the kernel's name and template arguments that end a list of tokens; two empty strings if there
-    are none.
-    """
+    """Return the kernel's name and template arguments at the end of `tokens`; two empty strings without a name."""
     if not tokens:
         return "", ""
     last, template = len(tokens) - 1, ""
@@ -322,14 +324,14 @@ def _kernel_name(tokens: Sequence[Token]) -> tuple[str, str]:
 
 def text_of(code: Sequence[Token]) -> str:
     """Return tokens as text with single spaces and the variables' original names."""
-    parts: list[str] = []
+    texts: list[str] = []
     end = code[0].start if code else 0
     for token in code:
         name = plain_name(token.text)
-        parts += [" "] if token.start > end else []
-        parts.append(name)
+        texts += [" "] if token.start > end else []
+        texts.append(name)
         end = token.start + len(name)
-    return "".join(parts)
+    return "".join(texts)
 
 
 COMMAND_LINE_NAMES = re.compile(
@@ -375,9 +377,7 @@ def _last_assigned_value(value: Sequence[Token]) -> Sequence[Token]:
 
 
 def options_in(code: Sequence[Token]) -> dict[str, str]:
-    """Return the variables that the command line or a copy from the device may set, each with the setting
-    expression.
-    """
+    """Return the variables that the command line or input functions may set, each with the expression that sets it."""
     result: dict[str, str] = {}
     for name, value in _assignments(code):
         if _is_from_command_line(value):
@@ -404,7 +404,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     """Return each variable with the tokens of its last value.
 
     Definitions are `name = value;`, `name(value)` after a numeric type, and `dim3 name(x, y);`. If one value of a
-    variable comes from the command line and another does not, the other one is the default and counts.
+    variable comes from the command line and another does not, the other one is the default and is returned.
     """
     result: dict[str, Sequence[Token]] = {}
     clamps = _clamps(code)
@@ -412,7 +412,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
         value = _last_assigned_value(_default_value(assigned))
         if name in result and (clamp := clamps.get((name, *(token.text for token in assigned)))):
             value = [*tokens_of(f"{clamp}("), *result[name], *tokens_of(","), *assigned, *tokens_of(")")]
-        is_update = any(token.text == name for token in value)  # counts on from what it was
+        is_update = any(token.text == name for token in value)  # An update such as n = n + 1 depends on the old value.
         if name not in result or not (is_update or _is_from_command_line(value)):
             result[name] = value
     return result | _dim3_components(code)
@@ -436,7 +436,7 @@ def _clamps(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
 
 
 def _dim3_components(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
-    """Return each `dim3 name;` whose components are assigned one by one, with a value such as `dim3(4, 1, 1)`."""
+    """Return each variable `dim3 name;` whose components are assigned later, with a value such as `dim3(4, 1, 1)`."""
     values_by_component: dict[str, dict[str, Sequence[Token]]] = {}
     for index, token in enumerate(code[:-4]):
         following = [other.text for other in code[index + 1 : index + 5]]
@@ -449,38 +449,38 @@ def _dim3_components(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
             and following[2] == "="
         ):
             values_by_component[token.text][following[1]] = value_until(code, index + 4)
-    shapes: dict[str, Sequence[Token]] = {}
+    dim3_values: dict[str, Sequence[Token]] = {}
     for name, values in values_by_component.items():
         components = [list(values.get(component, tokens_of("1"))) for component in "xyz"]
-        comma, closed = tokens_of(",)")
-        shapes |= (
-            {name: [*tokens_of("dim3("), *components[0], comma, *components[1], comma, *components[2], closed]}
+        comma, bracket = tokens_of(",)")
+        dim3_values |= (
+            {name: [*tokens_of("dim3("), *components[0], comma, *components[1], comma, *components[2], bracket]}
             if values
             else {}
         )
-    return shapes
+    return dim3_values
 
 
 def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
     """Yield the name and the value of each assignment and each initialised declaration, in order."""
     for index in range(1, len(code) - 1):
         token, next_token = code[index], code[index + 1]
-        if token.kind != "name" or code[index - 1].text in MEMBER_OPERATORS or token.text in INTEGER_TYPES:
+        if token.kind != "name" or code[index - 1].text in MEMBER_OPERATORS or token.text in NUMERIC_TYPES:
             continue
         if next_token.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
             yield token.text, value_until(code, index + 2)
-        elif next_token.text in ("(", "{"):  # the first of a declaration or a later one: dim3 block(256), grid(blocks);
+        elif next_token.text in ("(", "{"):  # A dim3 can be a later variable: dim3 block(256), grid(blocks);
             preceding = (code[i] for i in range(index - 1, -1, -1) if code[i].text in ("dim3", "=", ";", "{", "}"))
             closing = closing_bracket(code, index + 1)
             if (declaring := next(preceding, token)).text == "dim3":
                 yield token.text, [declaring, *code[index + 1 : closing + 1]]
-            elif code[index - 1].text in INTEGER_TYPES and closing - index > 2:
+            elif code[index - 1].text in NUMERIC_TYPES and closing - index > 2:
                 yield token.text, code[index + 2 : closing]
 
 
-def members(code: Sequence[Token]) -> Fields:
+def members(code: Sequence[Token]) -> MemberValues:
     """Return the first value that code assigns to each member of a variable, by variable and member."""
-    values: Fields = {}
+    values: MemberValues = {}
     for index in range(1, len(code) - 1):
         token, previous, following = code[index], code[index - 1], code[index + 1]
         if token.kind == "name" and following.text in MEMBER_OPERATORS and previous.text not in MEMBER_OPERATORS:

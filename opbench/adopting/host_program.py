@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from opbench.adopting.host_control_flow import first_switch_cases, follow_pointers, unroll_loops
 from opbench.adopting.host_launches import (
     HostLaunch,
     Parameter,
@@ -17,7 +18,6 @@ from opbench.adopting.host_launches import (
     parameter_of,
     plain_type,
 )
-from opbench.adopting.host_turns import first_switch_cases, follow_pointers, unroll_loops
 from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
@@ -35,7 +35,7 @@ NON_WRITING_FUNCTIONS = re.compile(
     r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$"
 )
 """Calls that write no buffer: functions of the CUDA runtime other than copies, and error-checking macros."""
-TYPENAMES = ("typename", "class")
+TYPE_PARAMETER_KEYWORDS = ("typename", "class")
 MAX_CALL_DEPTH = 8
 """The greatest depth of nested calls that are inlined."""
 
@@ -45,13 +45,13 @@ class HostBuffer:
     """Memory that the host allocates for a kernel, or a pointer parameter of the host function."""
 
     name: str
-    element: str
-    """The C type that the pointer points to; "" where its declaration cannot be read."""
-    bytes: tuple[Token, ...] = ()
+    element_type: str
+    """The C type that the pointer points to; "" if opbench cannot read the declaration."""
+    byte_count: tuple[Token, ...] = ()
     """The size in bytes as an expression; empty if the code has none."""
-    elements: tuple[Token, ...] = ()
+    element_count: tuple[Token, ...] = ()
     """The size in elements as an expression, for vectors; empty for other memory."""
-    filled: str = ""
+    filled_by: str = ""
     """Who initialises the memory: "inputs" (the host copies or writes data), "zero" or "value" (cudaMemset), "unknown"
     (a parameter of the host function), "" (nobody)."""
 
@@ -66,30 +66,35 @@ class HostProgram:
     buffers: dict[str, HostBuffer] = field(default_factory=dict)
     parameters: tuple[Parameter, ...] = ()
     """Parameters of the function at which the program begins; they have no values. Empty if that is `main`."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    option_expressions: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command line can set, each with the expression that sets it."""
-    fixed: frozenset[str] = frozenset()
+    device_constants: frozenset[str] = frozenset()
     """Macros and constants that device code also uses: their values cannot change."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for the user about launches that are excluded."""
+    """Sentences for the user about launches that the program does not contain."""
 
     def value(self, tokens: Sequence[Token]) -> int:
-        """Return the number that an expression equals at the end of the program; raise UnsupportedExpression."""
+        """Return the number that an expression equals at the end of the program.
+
+        Raises UnsupportedExpression if a variable in it has no value.
+        """
         return number_of(tokens, self.values_by_name)
 
     def factors(self, name: str) -> list[tuple[Token, ...]]:
         """Return the factors of a buffer's number of elements, as the host code multiplies them; empty if unknown."""
         buffer = self.buffers.get(name)
-        if buffer is None or not (buffer.bytes or buffer.elements):
+        if buffer is None or not (buffer.byte_count or buffer.element_count):
             return []
-        factors = self._factors(buffer.elements or buffer.bytes, 0)
-        if buffer.elements:
+        factors = self._factors(buffer.element_count or buffer.byte_count, 0)
+        if buffer.element_count:
             return factors
-        element_sizes = [p for p in factors if p[0].text == "sizeof"]
-        element_bytes = TYPE_BYTES.get(buffer.element, 0)
+        element_sizes = [factor for factor in factors if factor[0].text == "sizeof"]
+        element_bytes = TYPE_BYTES.get(buffer.element_type, 0)
         if not element_sizes:
-            element_sizes = [p for p in factors if not p[1:] and p[0].text == str(element_bytes)][-1:]
-        return [p for p in factors if p not in element_sizes] if element_sizes else []
+            element_sizes = [factor for factor in factors if not factor[1:] and factor[0].text == str(element_bytes)][
+                -1:
+            ]
+        return [factor for factor in factors if factor not in element_sizes] if element_sizes else []
 
     def _factors(self, tokens: Sequence[Token], depth: int) -> list[tuple[Token, ...]]:
         factor_tokens: tuple[Token, ...] = tuple(_without_casts(tokens))
@@ -108,7 +113,11 @@ class HostProgram:
             is_product = len(inner_factors) > 1 or (inner_factors and inner_factors[0][0].text == "sizeof")
             return inner_factors if is_product else _as_list(factor_tokens)
         operands = split(factor_tokens, "*")
-        if len(operands) < 2 or any(not operand for operand in operands) or _has_outer(factor_tokens, "+-/%"):
+        if (
+            len(operands) < 2
+            or any(not operand for operand in operands)
+            or _has_operator_outside_brackets(factor_tokens, "+-/%")
+        ):
             return _as_list(factor_tokens)
         return [factor for operand in operands for factor in self._factors(operand, depth + 1)]
 
@@ -116,46 +125,54 @@ class HostProgram:
         """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
         buffer = self.buffers.get(name)
         try:
-            if buffer and buffer.elements and buffer.element in TYPE_BYTES:
-                return self.value(buffer.elements) * TYPE_BYTES[buffer.element]
-            return self.value(buffer.bytes) if buffer and buffer.bytes else None
+            if buffer and buffer.element_count and buffer.element_type in TYPE_BYTES:
+                return self.value(buffer.element_count) * TYPE_BYTES[buffer.element_type]
+            return self.value(buffer.byte_count) if buffer and buffer.byte_count else None
         except UnsupportedExpression:
             return None
 
     def elements_of_4_bytes(self, name: str, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
-        """Return a buffer's size in units of 4 bytes as an expression for a header; raise UnsupportedExpression."""
+        """Return a buffer's size in units of 4 bytes as an expression for a header.
+
+        Raises UnsupportedExpression if the host code does not give the size.
+        """
         buffer = self.buffers[name]
         all_values = {**self.values_by_name, **values_by_name}
-        if buffer.elements:
-            return convert(buffer.elements, all_values)
-        if not buffer.bytes:
+        if buffer.element_count:
+            return convert(buffer.element_count, all_values)
+        if not buffer.byte_count:
             raise UnsupportedExpression(name)
-        return f"({convert(buffer.bytes, all_values)}) // 4"
+        return f"({convert(buffer.byte_count, all_values)}) // 4"
 
-    def pointer(self, tokens: Sequence[Token]) -> str:
+    def buffer_name(self, tokens: Sequence[Token]) -> str:
         """Return the name of the buffer that an argument points into; "" if it points into none."""
         return self.buffer_and_offsets(tokens)[0]
 
     def buffer_and_offsets(self, tokens: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
-        """Return the name of the buffer that an argument points into, and the offsets in elements that are
-        added to it.
+        """Return the name of the buffer that an argument points into, and the offsets that are added to its address.
+
+        Offsets count elements. An offset from a pointer to bytes is returned as the name of the pointer's type.
         """
         offsets: list[tuple[Token, ...]] = []
         for _ in range(MAX_CALL_DEPTH + 2):
             if (member_path := _member_path(tokens)) in self.buffers:
                 return member_path, tuple(offsets)
-            uncast = _without_casts(tokens)
-            names = [i for i, token in enumerate(uncast) if token.kind == "name"]
-            base = next((i for i in names if uncast[i].text in self.buffers), -1)
-            base = base if base >= 0 else next((i for i in names if uncast[i].text in self.values_by_name), -1)
+            tokens_without_casts = _without_casts(tokens)
+            names = [i for i, token in enumerate(tokens_without_casts) if token.kind == "name"]
+            base = next((i for i in names if tokens_without_casts[i].text in self.buffers), -1)
+            base = (
+                base
+                if base >= 0
+                else next((i for i in names if tokens_without_casts[i].text in self.values_by_name), -1)
+            )
             if base < 0:
                 return "", ()
-            added_offsets = _offsets_from(uncast, base)
-            in_bytes = [token for token in tokens if token.text in ("char", "void", "uint8_t")]
-            offsets += [tuple(in_bytes)] if added_offsets and in_bytes else added_offsets
-            if uncast[base].text in self.buffers:
-                return uncast[base].text, tuple(offsets)
-            tokens = self.values_by_name[uncast[base].text]
+            added_offsets = _offsets_from(tokens_without_casts, base)
+            byte_types = [token for token in tokens if token.text in ("char", "void", "uint8_t")]
+            offsets += [tuple(byte_types)] if added_offsets and byte_types else added_offsets
+            if tokens_without_casts[base].text in self.buffers:
+                return tokens_without_casts[base].text, tuple(offsets)
+            tokens = self.values_by_name[tokens_without_casts[base].text]
         return "", ()
 
 
@@ -193,13 +210,13 @@ def _as_list(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
     return [tokens] if tokens else []
 
 
-def _has_outer(tokens: Sequence[Token], signs: str) -> bool:
-    """Return whether one of these operators occurs outside of all brackets."""
+def _has_operator_outside_brackets(tokens: Sequence[Token], operators: str) -> bool:
+    """Return whether a one-character operator in `operators` occurs outside of all brackets."""
     index = 0
     while index < len(tokens):
         if tokens[index].kind == "mark" and tokens[index].text in "([{":
             index = closing_bracket(tokens, index)
-        elif tokens[index].kind == "mark" and tokens[index].text in signs:
+        elif tokens[index].kind == "mark" and tokens[index].text in operators:
             return True
         index += 1
     return False
@@ -216,7 +233,7 @@ ASSUMED_DEVICE_PROPERTIES = {
 """Values of device properties that the CPU backend assumes."""
 
 
-def device_values(code: Sequence[Token]) -> dict[str, str]:
+def assumed_device_values(code: Sequence[Token]) -> dict[str, str]:
     """Return assumed values for the device properties that host code queries, such as the number of multiprocessors."""
     values = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
     for index, token in enumerate(code[:-2]):
@@ -232,7 +249,7 @@ def device_values(code: Sequence[Token]) -> dict[str, str]:
 def program_of(
     all_declarations: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
 ) -> HostProgram:
-    """Return the host code from `main`, or from the first function that launches a kernel, with its calls inlined.
+    """Return the host code from `main`, or from the first function that launches a kernel, with calls inlined.
 
     `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch, takes
     one case of each `switch`, and follows pointers that are assigned or swapped between launches. Without a launch, the
@@ -251,7 +268,7 @@ def program_of(
     entry_points = [
         *(name for name in functions if name == "main"),
         *uncalled,
-    ]  # main may launch by a pointer to a function
+    ]  # `main` can call a launching function through a pointer.
     device_names = {name for declaration in all_declarations if declaration.is_device for name in declaration.uses}
     first_program: HostProgram | None = None
     for entry_point in entry_points:
@@ -360,7 +377,7 @@ def _inline_call(
     value_parameters = [
         (parameter_of(parameter_tokens), value)
         for parameter_tokens, value in template_arguments
-        if parameter_tokens and parameter_tokens[0].text not in TYPENAMES
+        if parameter_tokens and parameter_tokens[0].text not in TYPE_PARAMETER_KEYWORDS
     ]
     for parameter, argument in (*value_parameters, *zip(parameters, split(argument_tokens, ","), strict=False)):
         yield from (
@@ -378,7 +395,7 @@ def _inline_call(
 
 
 def _later_declarators(code: Sequence[Token]) -> set[str]:
-    """Return the second and later variables of declarations such as `float *a, *b = 0, **c;`."""
+    """Return the second and later variables of each declaration, such as b and c in `float *a, *b = 0, **c;`."""
     result: set[str] = set()
     for index, token in enumerate(code[:-2]):
         starts_statement = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
@@ -431,8 +448,9 @@ def _variable_name(tokens: Sequence[Token]) -> str:
 
 
 def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> dict[str, HostBuffer]:
-    """Return the program's buffers by name: pointers that are allocated or passed in, with who initialises their
-    memory.
+    """Return the program's buffers by name: pointers that are allocated, and pointers that the host function gets.
+
+    Each buffer says who initialises its memory.
     """
     code, buffers = program.code, program.buffers
     element_types = _pointer_types(code)
@@ -441,7 +459,7 @@ def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> d
             element_types |= _pointer_types((Token("mark", ";", 0), *declaration.tokens))
     for parameter in program.parameters:
         if parameter.is_pointer:
-            buffers[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
+            buffers[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled_by="unknown")
     for index, token in enumerate(code[:-1]):
         next_text = code[index + 1].text
         if token.text in ALLOCATION_FUNCTIONS and next_text in ("(", "<"):
@@ -450,8 +468,8 @@ def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> d
             if len(arguments) > ALLOCATION_FUNCTIONS[token.text]:
                 name = _allocated_pointer(program, arguments[0])
                 if name:
-                    filled = "host" if token.text in HOST_VISIBLE_ALLOCATIONS else ""
-                    buffers[name] = HostBuffer(name, element_types.get(name, ""), arguments[1], filled=filled)
+                    filled_by = "host" if token.text in HOST_VISIBLE_ALLOCATIONS else ""
+                    buffers[name] = HostBuffer(name, element_types.get(name, ""), arguments[1], filled_by=filled_by)
         elif token.text in VECTOR_CLASSES and next_text == "<":
             _add_vector(program, index)
     _mark_memory_filled_by_calls(
@@ -471,10 +489,10 @@ def _mark_memory_filled_by_calls(program: HostProgram, own_functions: Collection
         if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
             _mark_destination(program, token.text, arguments)
         elif token.text not in own_functions and not NON_WRITING_FUNCTIONS.match(token.text):
-            for argument in arguments:  # a library's function, or one of another file, may fill it
+            for argument in arguments:  # A function of a library or of another file may write the buffer.
                 name = next((token.text for token in argument if token.kind == "name"), "")
-                if name in buffers and not buffers[name].filled and len(argument) <= 2:
-                    buffers[name] = replace(buffers[name], filled="inputs")
+                if name in buffers and not buffers[name].filled_by and len(argument) <= 2:
+                    buffers[name] = replace(buffers[name], filled_by="inputs")
 
 
 def _allocated_pointer(program: HostProgram, tokens: Sequence[Token]) -> str:
@@ -504,20 +522,20 @@ def _add_vector(program: HostProgram, index: int) -> None:
         program.values_by_name[f"{name}.size"] = arguments[0]
     if arguments and code[index].text == "device_vector":
         element_type = " ".join(token.text for token in code[index + 2 : closing])
-        buffers[name] = HostBuffer(name, element_type, elements=arguments[0], filled="inputs")
+        buffers[name] = HostBuffer(name, element_type, element_count=arguments[0], filled_by="inputs")
 
 
 def _mark_destination(program: HostProgram, function_name: str, arguments: Sequence[Sequence[Token]]) -> None:
     """Mark the buffer that a call of cudaMemcpy or cudaMemset initialises."""
     buffers = program.buffers
-    if function_name == "cudaMemset" and arguments and (name := program.pointer(arguments[0])):
+    if function_name == "cudaMemset" and arguments and (name := program.buffer_name(arguments[0])):
         is_zero = "".join(token.text for token in arguments[1]) == "0" if len(arguments) > 1 else False
-        buffers[name] = replace(buffers[name], filled=buffers[name].filled or ("zero" if is_zero else "value"))
+        buffers[name] = replace(buffers[name], filled_by=buffers[name].filled_by or ("zero" if is_zero else "value"))
     elif len(arguments) > 1:
-        destination = program.pointer(arguments[0])
+        destination = program.buffer_name(arguments[0])
         copy_kind = arguments[3][-1].text if len(arguments) > 3 and arguments[3] else ""
         if destination and copy_kind != "cudaMemcpyDeviceToHost":
-            buffers[destination] = replace(buffers[destination], filled="inputs")
+            buffers[destination] = replace(buffers[destination], filled_by="inputs")
 
 
 def _mark_managed_memory(program: HostProgram) -> None:
@@ -525,14 +543,14 @@ def _mark_managed_memory(program: HostProgram) -> None:
     code, buffers = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         name = token.text
-        if name in buffers and buffers[name].filled == "host":
+        if name in buffers and buffers[name].filled_by == "host":
             continue
-        alias = program.pointer((token,)) if token.kind == "name" and token.text in program.values_by_name else name
-        if alias in buffers and buffers[alias].filled == "host" and code[index + 1].text == "[":
-            buffers[alias] = replace(buffers[alias], filled="inputs")
+        alias = program.buffer_name((token,)) if token.kind == "name" and token.text in program.values_by_name else name
+        if alias in buffers and buffers[alias].filled_by == "host" and code[index + 1].text == "[":
+            buffers[alias] = replace(buffers[alias], filled_by="inputs")
     for name, buffer in buffers.items():
-        if buffer.filled == "host":  # a function of the file or a loop may fill it: nothing says that nobody does
-            buffers[name] = replace(buffer, filled="inputs")
+        if buffer.filled_by == "host":  # A function or a loop of the file may write it.
+            buffers[name] = replace(buffer, filled_by="inputs")
 
 
 def _pointer_types(code: Sequence[Token]) -> dict[str, str]:

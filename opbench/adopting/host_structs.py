@@ -27,9 +27,7 @@ class ParameterArguments:
 
 
 def structs_of(all_declarations: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
-    """Return the fields of each structure, by name; for a structure that a header cannot express, a text with the
-    reason.
-    """
+    """Return the fields of each structure by its name; for a structure that no header can express, the reason."""
     result: dict[str, list[Parameter] | str] = {}
     for declaration in all_declarations:
         texts = [token.text for token in declaration.tokens]

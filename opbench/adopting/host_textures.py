@@ -1,11 +1,11 @@
-"""Textures and surfaces that host code creates, as entries of a header."""
+"""Describe the textures and surfaces that host code creates, as entries of a header."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.adopting.host_launches import Fields, definitions, members
+from opbench.adopting.host_launches import MemberValues, definitions, members
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_bracket, split
 
@@ -32,7 +32,7 @@ class HostTexture:
 def textures_of(all_declarations: Sequence[Declaration]) -> dict[str, HostTexture]:
     """Return every texture and surface object that host functions create, by the name of its variable."""
     result: dict[str, HostTexture] = {}
-    member_values: Fields = {}
+    member_values: MemberValues = {}
     array_allocations: dict[str, list[tuple[Token, ...]]] = {}
     values: dict[str, Sequence[Token]] = {}
     create_calls: list[list[tuple[Token, ...]]] = []

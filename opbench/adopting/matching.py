@@ -1,4 +1,4 @@
-"""Find the operator that a kernel computes, from its tensors, name, formula and sizes."""
+"""Find the operator that a kernel computes, from the kernel's pointers, name, formula and sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opbench.adopting.host_launches import Parameter
-from opbench.adopting.kernel_facts import KernelFacts
+from opbench.adopting.kernel_summary import KernelSummary
 from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import dtype_of
@@ -34,7 +34,7 @@ AXIS_NAMES: Mapping[str, tuple[str, ...]] = {
     "hb": ("k",), "numbcolumns": ("n",), "numbcols": ("n",), "bcols": ("n",), "colsb": ("n",), "widthb": ("n",),
     "wb": ("n",), "numccolumns": ("n",), "ccols": ("n",), "colsc": ("n",),
 }  # fmt: skip
-"""Axes that a size parameter may stand for, by its lower-case name without underscores."""
+"""Axes that a size parameter can stand for, by the parameter's lower-case name without underscores."""
 OUTPUT_NAMES = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
 OPERATOR_ALIASES = {
     "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
@@ -45,8 +45,8 @@ OPERATOR_ALIASES = {
     "convolution": "conv2d", "memcpy": "copy", "upsample": "upsample2d", "transposed": "transpose",
     "matrixtranspose": "transpose", "transposematrix": "transpose",
 }  # fmt: skip
-"""Operators by other names that kernels have for them."""
-FOREIGN_WORDS = words(
+"""Operators by the names that kernels often have for them."""
+EXCLUDING_WORDS = words(
     """
     leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
     spmv scan prefix depthwise masked causal backward bwd grad gradient gradients int8 quant quantized fp8 complex
@@ -54,12 +54,12 @@ FOREIGN_WORDS = words(
     mul multiply sub subtract div divide norm histogram segmented batched strided warmup oned threed
     """
 )
-"""Words in a kernel's name that mean another computation than the operator in the same name, as in log_softmax."""
-FOREIGN_WORDS_OF_OPERATOR: Mapping[str, frozenset[str]] = {
+"""Words that mean another computation if they stand next to an operator in a kernel's name, as in log_softmax."""
+EXCLUDING_WORDS_BY_OPERATOR: Mapping[str, frozenset[str]] = {
     "matmul": words("vector vec mv matvec"),
     "transpose": words("conv convolution"),
 }
-"""Such words that count for one operator only."""
+"""Words in a kernel's name that mean another computation than one operator, by the operator's name."""
 FUSED_WORDS = frozenset(("add", "relu", "softmax"))
 """Operators that a kernel fuses with another one if its name has both."""
 FORMULA_OPERATORS = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
@@ -83,25 +83,25 @@ KERNEL_NAME_SCORE, WORD_IN_NAME_SCORE, FILE_NAME_SCORE, FORMULA_SCORE, TENSOR_NA
 MIN_SCORE = 2.5
 """The lowest score at which an operator is chosen that the user did not request."""
 MAX_SUGGESTIONS = 3
-"""The number of nearest operators in an error message."""
+"""The greatest number of nearest operators in an error message."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """An assumption about a value in a proposed header, with its reasons."""
+    """An assumption about a value in a proposed header, with the reasons for it."""
 
-    what: str
-    """The subject of the assumption, such as an axis."""
+    subject: str
+    """The axis, parameter or buffer that the assumption is about."""
     value: str
     evidence: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.what} is taken to be {self.value} ({'; '.join(self.evidence)})"
+        return f"{self.subject} is taken to be {self.value} ({'; '.join(self.evidence)})"
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A fact in the file that a header for this operator would contradict."""
+    """A property of the file that the proposed header would contradict."""
 
     kind: str
     """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "sizes",
@@ -119,15 +119,16 @@ class Match:
     """A kernel's parameters matched with the tensors and axes of one operator."""
 
     problem: Operator
-    names: dict[str, str] = field(default_factory=dict)
+    tensor_by_pointer: dict[str, str] = field(default_factory=dict)
     """Tensors and workspaces, by the name of the kernel's pointer parameter."""
     in_place: tuple[str, str] | None = None
-    axes: dict[str, str] = field(default_factory=dict)
+    """The output and the input that share memory; two empty strings if the operator itself is in-place."""
+    axis_by_parameter: dict[str, str] = field(default_factory=dict)
     """Axes, by the name of the kernel's size parameter."""
-    equal: list[str] = field(default_factory=list)
+    equal_axes: list[str] = field(default_factory=list)
     """Requirements such as "n == m", because one size parameter stands for several axes."""
-    extra: list[str] = field(default_factory=list)
-    """Pointers without a tensor to which the kernel writes: workspaces, if their sizes are known."""
+    workspace_pointers: list[str] = field(default_factory=list)
+    """Pointers to which the kernel writes and which have no tensor: they become workspaces if their sizes are known."""
     contradictions: list[Contradiction] = field(default_factory=list)
     guesses: list[Guess] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
@@ -144,9 +145,9 @@ class Match:
         return {k: str(self.problem.axes[k]) for k, d in self.problem.modes().items() if self.problem.axes[k] != d}
 
     @property
-    def missing(self) -> list[str]:
+    def missing_axes(self) -> list[str]:
         """Return the axes of tensors that no size parameter stands for."""
-        known_axes = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
+        known_axes = set(self.axis_by_parameter.values()) | {rule.split(" == ")[0] for rule in self.equal_axes}
         return [axis for axis in tensor_axes(self.problem) if axis not in known_axes]
 
 
@@ -156,25 +157,25 @@ def tensor_axes(problem: Operator) -> list[str]:
     return [name for name, value in problem.axes.items() if isinstance(value, int) and name in used_axes]
 
 
-def rank_operators(facts: KernelFacts, file_stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
+def rank_operators(summary: KernelSummary, file_stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
     """Return one match for each operator, most likely first, and those with a contradiction last.
 
     `file_stem` is the file's name without its suffix.
     """
     result = []
     for operator in operators.values():
-        matches = [match(facts, problem) for problem in _tensor_signatures(operator)]
+        matches = [match_problem(summary, problem) for problem in _tensor_signatures(operator)]
         best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
-        _add_evidence(best, facts, file_stem, operators.keys())
+        _add_evidence(best, summary, file_stem, operators.keys())
         result.append(best)
-    return sorted(result, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
+    return sorted(result, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing_axes)))
 
 
-def nearest_operators(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
+def nearest_operators(ranked: Sequence[Match], summary: KernelSummary) -> list[str]:
     """Return the names of the operators whose tensors and names are most similar to the kernel's, for a message."""
 
     def distance(candidate: Match) -> tuple[float, float]:
-        read_count, written_count = len(facts.pointers) - len(facts.stored), len(facts.stored)
+        read_count, written_count = len(summary.pointers) - len(summary.store_kinds), len(summary.store_kinds)
         tensor_difference = abs(len(candidate.problem.inputs) - read_count) + abs(
             len(candidate.problem.outputs) - written_count
         )
@@ -198,29 +199,29 @@ def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
 # Tensors ----------------------------------------------------------------------------------------------------------
 
 
-def match(facts: KernelFacts, problem: Operator) -> Match:
+def match_problem(summary: KernelSummary, problem: Operator) -> Match:
     """Match a kernel's pointers with a problem's tensors, and its size parameters with axes; collect contradictions."""
     candidate = Match(problem)
-    tensors_by_texture = _match_textures(facts.parameters, problem)
+    tensors_by_texture = _match_textures(summary.parameters, problem)
     inputs = [name for name in problem.inputs if name not in tensors_by_texture.values()]
     outputs = [name for name in problem.outputs if name not in tensors_by_texture.values()]
-    _match_pointers(candidate, facts, inputs, outputs, bool(tensors_by_texture))
-    candidate.names |= tensors_by_texture
-    _match_sizes(candidate, facts)
+    _match_pointers(candidate, summary, inputs, outputs, bool(tensors_by_texture))
+    candidate.tensor_by_pointer |= tensors_by_texture
+    _match_sizes(candidate, summary)
     if problem.name == "matmul":
-        _order_matmul(candidate, facts)
+        _order_matmul(candidate, summary)
     if problem.name == "transpose":
-        _order_transpose(candidate, facts)
-    _add_contradictions(candidate, facts, inputs, outputs)
-    _contradict_strides(candidate, facts)
+        _order_transpose(candidate, summary)
+    _add_contradictions(candidate, summary, inputs, outputs)
+    _contradict_strides(candidate, summary)
     return candidate
 
 
 def _match_textures(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
-    """Match textures with inputs and surfaces with outputs, by name or in order."""
+    """Return the tensor of each texture (an input) and surface (an output), by the parameter's name."""
     result: dict[str, str] = {}
-    for view_kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
-        parameter_names = [p.name for p in parameters if p.views == view_kind]
+    for texture_kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
+        parameter_names = [p.name for p in parameters if p.texture_kind == texture_kind]
         unmatched = [name for name in tensors if name not in parameter_names]
         result |= {
             name: name if name in tensors else unmatched.pop(0) if unmatched else name for name in parameter_names
@@ -236,33 +237,36 @@ def plain_parameter_name(name: str) -> str:
 
 
 def _match_pointers(
-    candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str], is_viewed: bool
+    candidate: Match, summary: KernelSummary, inputs: Sequence[str], outputs: Sequence[str], has_textures: bool
 ) -> None:
     """Set the tensor of each pointer parameter of a match, its in-place pair, and its extra pointers.
 
-    `inputs` and `outputs` are the tensors without a texture or surface; `is_viewed` says whether others have one.
+    `inputs` and `outputs` are the tensors without a texture or surface; `has_textures` says whether other tensors have
+    one.
     """
-    pointers, problem = facts.pointers, candidate.problem
-    if not is_viewed and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
-        candidate.names, candidate.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
+    pointers, problem = summary.pointers, candidate.problem
+    if not has_textures and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
+        candidate.tensor_by_pointer, candidate.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
         return
     if problem.in_place and len(pointers) == len(inputs) + len(outputs) - len(problem.in_place):
-        output_pointers = _output_pointers(candidate, facts, outputs)
+        output_pointers = _output_pointers(candidate, summary, outputs)
         other_inputs = [name for name in inputs if name not in problem.in_place.values()]
-        candidate.names = {p.name: name for p, name in zip(output_pointers, outputs, strict=False)}
-        candidate.names |= _by_name_or_order([p for p in pointers if p not in output_pointers], other_inputs)
+        candidate.tensor_by_pointer = {p.name: name for p, name in zip(output_pointers, outputs, strict=False)}
+        candidate.tensor_by_pointer |= _by_name_or_order(
+            [p for p in pointers if p not in output_pointers], other_inputs
+        )
         candidate.in_place = ("", "")
         return
-    output_pointers = _output_pointers(candidate, facts, outputs)
-    candidate.names = _by_name_or_order(output_pointers, outputs)
+    output_pointers = _output_pointers(candidate, summary, outputs)
+    candidate.tensor_by_pointer = _by_name_or_order(output_pointers, outputs)
     input_pointers = [p for p in pointers if p not in output_pointers]
     if len(input_pointers) > len(inputs):
         workspace_pointers = [
-            p for p in input_pointers if p.name in facts.stored and plain_parameter_name(p.name) not in inputs
+            p for p in input_pointers if p.name in summary.store_kinds and plain_parameter_name(p.name) not in inputs
         ]
-        candidate.extra = [p.name for p in workspace_pointers[: len(input_pointers) - len(inputs)]]
-        input_pointers = [p for p in input_pointers if p.name not in candidate.extra]
-    candidate.names |= _by_name_or_order(input_pointers, inputs)
+        candidate.workspace_pointers = [p.name for p in workspace_pointers[: len(input_pointers) - len(inputs)]]
+        input_pointers = [p for p in input_pointers if p.name not in candidate.workspace_pointers]
+    candidate.tensor_by_pointer |= _by_name_or_order(input_pointers, inputs)
 
 
 def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> dict[str, str]:
@@ -273,34 +277,34 @@ def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> 
     return {p.name: name for p, name in zip(pointers, tensors, strict=False)}
 
 
-def _output_pointers(candidate: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
+def _output_pointers(candidate: Match, summary: KernelSummary, outputs: Sequence[str]) -> list[Parameter]:
     """Return the pointers that are outputs: those to which the kernel stores.
 
     If there are too many, these are the ones that are never read, or that have an output's name. If the number still
     differs, they are guessed by name or by position, with a note in the match's guesses.
     """
-    writable = [p for p in facts.pointers if not p.is_const]
-    stored = [p for p in writable if p.name in facts.stored]
+    writable = [p for p in summary.pointers if not p.is_const]
+    stored = [p for p in writable if p.name in summary.store_kinds]
     if len(stored) == len(outputs):
         return stored
     if len(stored) > len(outputs):
         for subset in (
-            [p for p in stored if p.name not in facts.read],
+            [p for p in stored if p.name not in summary.read_pointers],
             [p for p in stored if plain_parameter_name(p.name) in {*outputs, *OUTPUT_NAMES}],
         ):
             if len(subset) == len(outputs):
                 return subset
         writable = stored
-    elif not facts.is_readable and len(writable) == len(outputs):
+    elif not summary.is_readable and len(writable) == len(outputs):
         return writable
     named = [
         p
-        for p in facts.pointers
+        for p in summary.pointers
         if plain_parameter_name(p.name) in OUTPUT_NAMES or plain_parameter_name(p.name) in outputs
     ]
     chosen = named if len(named) == len(outputs) else writable[len(writable) - len(outputs) :]
-    if facts.pointers:
-        reason = "by its name" if chosen is named else "by its place among the parameters"
+    if summary.pointers:
+        reason = "by its name" if chosen is named else "by its position among the parameters"
         candidate.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (reason,)))
     return chosen
 
@@ -308,14 +312,16 @@ def _output_pointers(candidate: Match, facts: KernelFacts, outputs: Sequence[str
 # Axes -------------------------------------------------------------------------------------------------------------
 
 
-def _match_sizes(candidate: Match, facts: KernelFacts) -> None:
+def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
     """Set the axis of each size parameter of a match: by its name, else by the only or remaining choice.
 
     Choices other than by name are added to the match's guesses.
     """
     problem = candidate.problem
     size_parameters = [
-        p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type)) and p.name
+        p
+        for p in summary.parameters
+        if not (p.is_pointer or p.texture_kind or re.search(NON_INTEGER_TYPE, p.type)) and p.name
     ]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
     tensor_axis_names = tensor_axes(problem)
@@ -324,91 +330,103 @@ def _match_sizes(candidate: Match, facts: KernelFacts) -> None:
         axis_names = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
         axis = next((axis for axis_name in axis_names for axis in axes if axis.lower() == axis_name), "")
         if axis:
-            candidate.axes[size_parameter.name] = axis
+            candidate.axis_by_parameter[size_parameter.name] = axis
     if (
         isinstance(problem, TorchOperator)
         and len(size_parameters) == 1 < len(axes)
         and size_parameters[0].name.lower() in COUNT_NAMES
     ):
         output_size = f"{next(iter(problem.outputs))}_size"
-        candidate.axes = {size_parameters[0].name: output_size}
+        candidate.axis_by_parameter = {size_parameters[0].name: output_size}
         candidate.guesses.append(
             Guess(size_parameters[0].name, output_size, ("it is the only size, and its name is that of a count",))
         )
-    elif len(axes) == 1 and len(size_parameters) > 1 and "y" in facts.names:
-        candidate.axes = {}  # rows and columns: their product is the size, which the buffers say
-    elif len(axes) == 1 and size_parameters and not candidate.axes:
+    elif len(axes) == 1 and len(size_parameters) > 1 and "y" in summary.body_names:
+        candidate.axis_by_parameter = {}  # They are rows and columns; buffers give their product.
+    elif len(axes) == 1 and size_parameters and not candidate.axis_by_parameter:
         counts = [p for p in size_parameters if p.name.lower() in COUNT_NAMES] or (
             size_parameters if len(size_parameters) == 1 else []
         )
-        candidate.axes = {p.name: axes[0] for p in counts}
+        candidate.axis_by_parameter = {p.name: axes[0] for p in counts}
     elif (
         len(tensor_axis_names) > 1
         and len(size_parameters) == 1
         and len(set(tensor_axis_names)) == len(axes)
         and problem.name != "softmax"
     ):
-        candidate.axes = {size_parameters[0].name: tensor_axis_names[0]}
-        candidate.equal = [f"{axis} == {tensor_axis_names[0]}" for axis in tensor_axis_names[1:]]
+        candidate.axis_by_parameter = {size_parameters[0].name: tensor_axis_names[0]}
+        candidate.equal_axes = [f"{axis} == {tensor_axis_names[0]}" for axis in tensor_axis_names[1:]]
         candidate.guesses.append(
             Guess(size_parameters[0].name, " = ".join(tensor_axis_names), ("it is the only size",))
         )
-    elif len(candidate.axes) < len(size_parameters) == len(axes):
-        unmatched_axes = [axis for axis in axes if axis not in candidate.axes.values()]
-        unmatched_parameters = [p for p in size_parameters if p.name not in candidate.axes]
+    elif len(candidate.axis_by_parameter) < len(size_parameters) == len(axes):
+        unmatched_axes = [axis for axis in axes if axis not in candidate.axis_by_parameter.values()]
+        unmatched_parameters = [p for p in size_parameters if p.name not in candidate.axis_by_parameter]
         if len(unmatched_axes) != len(unmatched_parameters):
-            candidate.axes = {}
+            candidate.axis_by_parameter = {}
             unmatched_axes, unmatched_parameters = axes, size_parameters
         axis_by_name = {p.name: axis for p, axis in zip(unmatched_parameters, unmatched_axes, strict=True)}
-        candidate.axes |= axis_by_name
+        candidate.axis_by_parameter |= axis_by_name
         candidate.guesses += [
-            Guess(name, axis, ("by its place among the parameters",)) for name, axis in axis_by_name.items()
+            Guess(name, axis, ("by its position among the parameters",)) for name, axis in axis_by_name.items()
         ]
-    elif not candidate.axes and len(size_parameters) == 1 and "cols" in axes:
-        candidate.axes = {size_parameters[0].name: "cols"}
+    elif not candidate.axis_by_parameter and len(size_parameters) == 1 and "cols" in axes:
+        candidate.axis_by_parameter = {size_parameters[0].name: "cols"}
         candidate.guesses.append(Guess(size_parameters[0].name, "cols", ("it is the only size",)))
 
 
-def _order_matmul(candidate: Match, facts: KernelFacts) -> None:
+def _order_matmul(candidate: Match, summary: KernelSummary) -> None:
     """Distinguish the axes n and k of matmul by the output's index, as in `C[row * N + col]`.
 
     Kernels name these axes differently, so names do not decide. Adds a contradiction for an output in column-major
     order.
     """
     index = next(
-        (i for name, indices in facts.indices.items() if candidate.names.get(name) == "out" for i in indices), ""
+        (
+            i
+            for name, indices in summary.store_indices.items()
+            if candidate.tensor_by_pointer.get(name) == "out"
+            for i in indices
+        ),
+        "",
     )
-    row, name = _row_and_stride(index, candidate.axes)
-    axis = candidate.axes.get(name, "")
-    if axis == "m" and not candidate.equal and re.search(r"col|x$|^j$", row.lower()):
-        text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
+    row, name = _row_and_stride(index, candidate.axis_by_parameter)
+    axis = candidate.axis_by_parameter.get(name, "")
+    if axis == "m" and not candidate.equal_axes and re.search(r"col|x$|^j$", row.lower()):
+        text = f"the output's columns are {name} elements apart: it is column-major, and matmul's output is row-major"
         candidate.contradictions.append(Contradiction("layout", "out", text))
-    elif axis and len(set(candidate.axes.values())) == 3:
+    elif axis and len(set(candidate.axis_by_parameter.values())) == 3:
         k_sizes = {
-            _row_and_stride(i, candidate.axes)[1]
-            for p, t in candidate.names.items()
+            _row_and_stride(i, candidate.axis_by_parameter)[1]
+            for p, t in candidate.tensor_by_pointer.items()
             if t == "a"
-            for i in facts.loaded.get(p, ())
+            for i in summary.load_indices.get(p, ())
         }
         k_sizes -= {""}
         k_sizes = k_sizes if len(k_sizes) == 1 and name not in k_sizes else set()
-        reason = f"the output's rows are {name} apart"
+        reason = f"the output's rows are {name} elements apart"
         if k_sizes:
             reason += f", a's {', '.join(k_sizes)}"
             _set_axes(
                 candidate,
-                {size: ("n" if size == name else "k" if size in k_sizes else "m", reason) for size in candidate.axes},
+                {
+                    size: ("n" if size == name else "k" if size in k_sizes else "m", reason)
+                    for size in candidate.axis_by_parameter
+                },
             )
         else:
             swapped = {axis: "n", "n": axis}
             _set_axes(
                 candidate,
-                {size: (swapped.get(old_axis, old_axis), reason) for size, old_axis in candidate.axes.items()},
+                {
+                    size: (swapped.get(old_axis, old_axis), reason)
+                    for size, old_axis in candidate.axis_by_parameter.items()
+                },
             )
-    _contradict_columns(candidate, facts, index)
+    _contradict_columns(candidate, summary, index)
 
 
-def _contradict_columns(candidate: Match, facts: KernelFacts, index: str) -> None:
+def _contradict_columns(candidate: Match, summary: KernelSummary, index: str) -> None:
     """Add a contradiction for a matrix that the kernel reads in column-major order.
 
     `index` is the index expression of the output's stores.
@@ -417,16 +435,16 @@ def _contradict_columns(candidate: Match, facts: KernelFacts, index: str) -> Non
     column_names = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
     if len(factors) != 1 or len(column_names) != 1:
         return
-    row_names = {*factors[0]} - candidate.axes.keys()
-    for pointer, tensor in candidate.names.items():
-        for load_index in facts.loaded.get(pointer, ()):
+    row_names = {*factors[0]} - candidate.axis_by_parameter.keys()
+    for pointer, tensor in candidate.tensor_by_pointer.items():
+        for load_index in summary.load_indices.get(pointer, ()):
             multiplied_names = {*itertools.chain(*PRODUCT_OF_NAMES.findall(load_index))}
             added_names = set(re.findall(r"[A-Za-z_]\w*", load_index)) - multiplied_names
             if (tensor == "b" and column_names & multiplied_names) or (
                 tensor == "a" and row_names & added_names and multiplied_names
             ):
                 text = (
-                    f"'{pointer}' is read at {load_index}: it lies column by column, and matmul's {tensor} row by row"
+                    f"'{pointer}' is read at index {load_index}: it is column-major, and matmul's {tensor} is row-major"
                 )
                 candidate.contradictions.append(Contradiction("layout", tensor, text))
                 break
@@ -445,33 +463,35 @@ def _row_and_stride(index: str, axes: Collection[str]) -> tuple[str, str]:
 
 def _set_axes(candidate: Match, axes: Mapping[str, tuple[str, str]]) -> None:
     """Assign each size another axis, with the reason; replace guesses that say otherwise."""
-    changed = {name: (axis, reason) for name, (axis, reason) in axes.items() if candidate.axes[name] != axis}
-    candidate.axes |= {name: axis for name, (axis, _) in changed.items()}
-    candidate.guesses = [guess for guess in candidate.guesses if guess.what not in changed]
+    changed = {
+        name: (axis, reason) for name, (axis, reason) in axes.items() if candidate.axis_by_parameter[name] != axis
+    }
+    candidate.axis_by_parameter |= {name: axis for name, (axis, _) in changed.items()}
+    candidate.guesses = [guess for guess in candidate.guesses if guess.subject not in changed]
     candidate.guesses += [Guess(name, axis, (reason,)) for name, (axis, reason) in changed.items()]
 
 
-def _order_transpose(candidate: Match, facts: KernelFacts) -> None:
+def _order_transpose(candidate: Match, summary: KernelSummary) -> None:
     """Distinguish the axes rows and cols of transpose: output rows are `rows` elements apart, input rows `cols`."""
-    if candidate.equal or sorted(candidate.axes.values()) != ["cols", "rows"]:
+    if candidate.equal_axes or sorted(candidate.axis_by_parameter.values()) != ["cols", "rows"]:
         return
-    store_indices = [index for listed in facts.indices.values() for index in listed]
-    strides = [_all_strides(index, candidate.axes) for index in (*store_indices, *facts.loaded_at)]
+    store_indices = [index for listed in summary.store_indices.values() for index in listed]
+    strides = [_all_strides(index, candidate.axis_by_parameter) for index in (*store_indices, *summary.copied_indices)]
     if (
         len(strides) != 2
         or any(len(stride_names) != 1 for stride_names in strides)
-        or set(store_indices) == set(facts.loaded_at)
+        or set(store_indices) == set(summary.copied_indices)
     ):
-        return  # one index for both is a copy: a wrong transpose, and no other layout
+        return  # A store at the index of the read is a copy: a wrong transpose.
     output_stride, input_stride = (stride_names.pop() for stride_names in strides)
     if output_stride == input_stride:
         text = (
-            f"the rows of both the input and the output are {output_stride} apart, "
-            "and transpose's only where it is a square"
+            f"the rows of the input and of the output are both {output_stride} elements apart, "
+            "which is a transpose only of a square matrix"
         )
         candidate.contradictions.append(Contradiction("layout", "out", text))
-    elif candidate.axes[output_stride] == "cols":
-        reason = f"the output's rows are {output_stride} apart, the input's {input_stride}"
+    elif candidate.axis_by_parameter[output_stride] == "cols":
+        reason = f"the output's rows are {output_stride} elements apart, the input's {input_stride}"
         _set_axes(candidate, {output_stride: ("rows", reason), input_stride: ("cols", reason)})
 
 
@@ -481,25 +501,31 @@ def _all_strides(index: str, axes: Collection[str]) -> set[str]:
     return {name for name in factors if name in axes}
 
 
-def _contradict_strides(candidate: Match, facts: KernelFacts) -> None:
+def _contradict_strides(candidate: Match, summary: KernelSummary) -> None:
     """Add a contradiction for padded rows, as in `row * (cols + 1) + col`."""
-    for index in (*itertools.chain.from_iterable(facts.indices.values()), *facts.loaded_at):
+    for index in (*itertools.chain.from_iterable(summary.store_indices.values()), *summary.copied_indices):
         padded = re.search(r"\*\((\w+)\+\w+\)|\((\w+)\+\w+\)\*", index)
-        if padded and (name := padded[1] or padded[2]) in candidate.axes:
-            text = f"a row is longer than {name} elements ({index}), and {candidate.operator}'s rows follow each other"
+        if padded and (name := padded[1] or padded[2]) in candidate.axis_by_parameter:
+            text = f"rows are longer than {name} elements (index {index}); {candidate.operator} has no padded rows"
             candidate.contradictions.append(Contradiction("layout", name, text))
             return
 
 
-# What contradicts -------------------------------------------------------------------------------------------------
+# Contradictions ----------------------------------------------------------------------------------------------------
 
 
-def _add_contradictions(candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _add_contradictions(
+    candidate: Match, summary: KernelSummary, inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
     """Add the contradictions between a kernel's pointers and a problem's tensors: number, accesses, element types."""
     add = candidate.contradictions.append
-    pointer_by_tensor = {tensor: name for name, tensor in candidate.names.items()}
-    problem, pointers = candidate.problem, facts.pointers
-    unmatched = [p.name for p in pointers if p.name not in candidate.names and p.name not in candidate.extra]
+    pointer_by_tensor = {tensor: name for name, tensor in candidate.tensor_by_pointer.items()}
+    problem, pointers = candidate.problem, summary.pointers
+    unmatched = [
+        p.name
+        for p in pointers
+        if p.name not in candidate.tensor_by_pointer and p.name not in candidate.workspace_pointers
+    ]
     if unmatched or len(pointers) < 1 <= len([*inputs, *outputs]):
         pointer_count = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
         add(
@@ -512,16 +538,16 @@ def _add_contradictions(candidate: Match, facts: KernelFacts, inputs: Sequence[s
     for tensor in (*inputs, *outputs):
         if tensor not in pointer_by_tensor and tensor not in updated and pointers and not unmatched:
             add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
-    for name in candidate.extra:
-        if name not in facts.stored or name in facts.read_first:
+    for name in candidate.workspace_pointers:
+        if name not in summary.store_kinds or name in summary.read_before_store:
             add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it"))
-    for name, tensor in candidate.names.items() if facts.names else ():
+    for name, tensor in candidate.tensor_by_pointer.items() if summary.body_names else ():
         is_updated = tensor in updated or bool(candidate.in_place and tensor in problem.outputs)
-        candidate.contradictions += _access_contradictions(facts, problem, name, tensor, is_updated)
+        candidate.contradictions += _access_contradictions(summary, problem, name, tensor, is_updated)
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
-    for name, tensor in candidate.names.items():
-        c_type = facts.elements.get(name, "")
-        dtype = dtype_of(c_type).replace("u16", "")  # which may hold the bits of a half
+    for name, tensor in candidate.tensor_by_pointer.items():
+        c_type = summary.element_types.get(name, "")
+        dtype = dtype_of(c_type).replace("u16", "")  # u16 can have the bits of an f16.
         if dtype and tensor in dtypes and dtype != dtypes[tensor]:
             add(
                 Contradiction(
@@ -531,30 +557,34 @@ def _add_contradictions(candidate: Match, facts: KernelFacts, inputs: Sequence[s
 
 
 def _access_contradictions(
-    facts: KernelFacts, problem: Operator, pointer: str, tensor: str, is_updated: bool
+    summary: KernelSummary, problem: Operator, pointer: str, tensor: str, is_updated: bool
 ) -> Iterator[Contradiction]:
     """Yield contradictions between a kernel's accesses through one pointer and the role of the tensor."""
-    if tensor in problem.inputs and not is_updated and pointer in facts.stored:
-        text = f"the kernel overwrites its input {tensor} (parameter '{pointer}'), which {problem.name} leaves as it is"
-        yield Contradiction("input written", tensor, f"{text}: a check says that the input was changed")
-    if tensor in problem.outputs and pointer not in facts.stored and pointer in facts.read:
+    if tensor in problem.inputs and not is_updated and pointer in summary.store_kinds:
+        text = f"the kernel overwrites its input {tensor} (parameter '{pointer}')"
+        yield Contradiction("input written", tensor, f"{text}; {problem.name} must not change its inputs")
+    if tensor in problem.outputs and pointer not in summary.store_kinds and pointer in summary.read_pointers:
         text = f"the kernel only reads '{pointer}', {problem.name}'s output"
         yield Contradiction("output only read", tensor, text)
-    if tensor in problem.outputs and facts.names and pointer not in {*facts.stored, *facts.read}:
+    if (
+        tensor in problem.outputs
+        and summary.body_names
+        and pointer not in {*summary.store_kinds, *summary.read_pointers}
+    ):
         yield Contradiction(
-            "output only read", tensor, f"no store to '{pointer}', {problem.name}'s output, can be read"
+            "output only read", tensor, f"opbench finds no store to '{pointer}', {problem.name}'s output"
         )
-    only_added = facts.stored.get(pointer) == ADDED
+    only_added = summary.store_kinds.get(pointer) == ADDED
     if (
         tensor in problem.outputs
         and not is_updated
-        and pointer in facts.stored
-        and pointer in facts.read_first
+        and pointer in summary.store_kinds
+        and pointer in summary.read_before_store
         and not only_added
     ):
-        text = f"the kernel reads '{pointer}' before it writes it, and {problem.name}'s output holds nothing then"
+        text = f"the kernel reads '{pointer}', {problem.name}'s uninitialised output, before it writes it"
         yield Contradiction("output read", tensor, text)
-    variable_indices = [index for index in facts.indices.get(pointer, ()) if not index.isdigit()]
+    variable_indices = [index for index in summary.store_indices.get(pointer, ()) if not index.isdigit()]
     if problem.outputs.get(tensor) == "1" and variable_indices:
         text = f"the kernel writes {pointer}[{variable_indices[0]}], and {problem.name}'s {tensor} has one element"
         yield Contradiction("output size", tensor, text)
@@ -585,69 +615,74 @@ def named_operator(name: str, operator_names: Collection[str]) -> tuple[str, fro
     return "", frozenset()
 
 
-def _add_evidence(candidate: Match, facts: KernelFacts, file_stem: str, operator_names: Collection[str]) -> None:
+def _add_evidence(candidate: Match, summary: KernelSummary, file_stem: str, operator_names: Collection[str]) -> None:
     """Add the evidence for an operator and its score to a match; another name or formula is a contradiction."""
     problem, name = candidate.problem, candidate.operator
 
-    def add(weight: float, text: str) -> None:
-        candidate.score += weight
+    def add(score: float, text: str) -> None:
+        candidate.score += score
         candidate.evidence.append(text)
 
-    named, used_words = named_operator(facts.name, operator_names)
+    named, used_words = named_operator(summary.name, operator_names)
     if named == name:
         add(
-            KERNEL_NAME_SCORE if set(words_of(facts.name)) <= used_words | {"kernel"} else WORD_IN_NAME_SCORE,
-            f"the kernel is named {facts.name}",
+            KERNEL_NAME_SCORE if set(words_of(summary.name)) <= used_words | {"kernel"} else WORD_IN_NAME_SCORE,
+            f"the kernel is named {summary.name}",
         )
-        foreign = [w for w in words_of(facts.name) if w in FOREIGN_WORDS and w not in used_words and w not in name]
-        foreign += [w for w in words_of(facts.name) if w in FOREIGN_WORDS_OF_OPERATOR.get(name, ())]
-        foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
-        foreign += [w for w in words_of(facts.name) if w not in used_words and w in FUSED_WORDS - {name}]
+        foreign = [w for w in words_of(summary.name) if w in EXCLUDING_WORDS and w not in used_words and w not in name]
+        foreign += [w for w in words_of(summary.name) if w in EXCLUDING_WORDS_BY_OPERATOR.get(name, ())]
+        foreign += [w for w in words_of(summary.name) if w in ("1d", "3d") and "2d" in name]
+        foreign += [w for w in words_of(summary.name) if w not in used_words and w in FUSED_WORDS - {name}]
         if foreign:
             candidate.contradictions.append(
-                Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
+                Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which is not part of {name}")
             )
     elif not named and (named_by_file := named_operator(file_stem, operator_names))[0] == name:
         add(FILE_NAME_SCORE, f"the file is named {file_stem}")
-        others = (w for w in (*words_of(facts.name), *words_of(file_stem)) if w not in named_by_file[1])
-        if foreign := [w for w in others if w in FOREIGN_WORDS and not name.startswith(w)]:
-            text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
+        others = (w for w in (*words_of(summary.name), *words_of(file_stem)) if w not in named_by_file[1])
+        if foreign := [w for w in others if w in EXCLUDING_WORDS and not name.startswith(w)]:
+            text = f"the name of the kernel or the file says '{foreign[0]}', which is not part of {name}"
             candidate.contradictions.append(Contradiction("name", foreign[0], text))
-    formula, description = _formula_operator(facts)
+    formula, description = _formula_operator(summary)
     if formula == name:
         add(FORMULA_SCORE, f"it {description}")
     elif formula and name in FORMULA_OPERATORS:
         candidate.contradictions.append(
-            Contradiction("formula", formula, f"the kernel {description}, which is no {name}")
+            Contradiction("formula", formula, f"the kernel {description}, which is not {name}")
         )
     functions = (
-        sorted(word for word in facts.called_names if MATHEMATICS.fullmatch(word))
+        sorted(word for word in summary.reachable_names if MATHEMATICS.fullmatch(word))
         if name in ARITHMETIC_OPERATORS
         else []
     )
     if functions:
         text = f"the kernel calls {functions[0]}(), which {name} does not need"
         candidate.contradictions.append(Contradiction("formula", functions[0], text))
-    matched = [n for n, tensor in candidate.names.items() if plain_parameter_name(n) == tensor]
+    matched = [n for n, tensor in candidate.tensor_by_pointer.items() if plain_parameter_name(n) == tensor]
     if matched:
-        add(TENSOR_NAME_SCORE * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
-    if not candidate.missing and not candidate.contradictions:
-        add(SIZES_SCORE, f"its tensors are {len(candidate.names)} and its sizes {', '.join(tensor_axes(problem))}")
+        add(TENSOR_NAME_SCORE * len(matched), f"parameters have the names of its tensors: {', '.join(matched)}")
+    if not candidate.missing_axes and not candidate.contradictions:
+        add(
+            SIZES_SCORE,
+            f"{len(candidate.tensor_by_pointer)} tensors and the sizes {', '.join(tensor_axes(problem))} match",
+        )
 
 
-def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
+def _formula_operator(summary: KernelSummary) -> tuple[str, str]:
     """Return the operator of a kernel's formula, and a clause that describes it; two empty strings if unknown."""
-    if facts.formula == "same":
-        size_names = {p.name for p in facts.parameters if not (p.is_pointer or p.views)}
-        if facts.moved and size_names and not size_names & facts.multiplied:
-            return "", ""  # such as a reversal: to find another row takes a product with a size
-        return ("transpose", "stores what it reads at another index") if facts.moved else ("copy", "copies elements")
+    if summary.formula == "same":
+        size_names = {p.name for p in summary.parameters if not (p.is_pointer or p.texture_kind)}
+        if summary.is_moved and size_names and not size_names & summary.multiplied_names:
+            return "", ""  # Such as a reversal: a transpose multiplies an index by a size.
+        return (
+            ("transpose", "stores what it reads at another index") if summary.is_moved else ("copy", "copies elements")
+        )
     descriptions = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
-    return facts.formula, descriptions.get(facts.formula, "")
+    return summary.formula, descriptions.get(summary.formula, "")
 
 
-def fields_with_defaults(problem: Operator) -> dict[str, int]:
-    """Return the default of each axis that has one, by the name of the axis."""
+def axis_defaults(problem: Operator) -> dict[str, int]:
+    """Return the default size of each axis that has one, by the name of the axis."""
     return {
         f.name: f.default
         for f in dataclasses.fields(problem)

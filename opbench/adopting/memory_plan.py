@@ -1,4 +1,4 @@
-"""Plan the run of a file without an operator: its launches, at sizes that take about a second."""
+"""Plan the run of a file without an operator: its launches, at sizes that take some seconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, LaunchedKernel, read_file
 from opbench.adopting.host_launches import number_of, value_until
 from opbench.adopting.memory_proposal import propose_memory
+from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file
 from opbench.adopting.proposal import Proposal
 from opbench.errors import UsageError, unknown_name
 from opbench.kernels import expression
@@ -26,24 +26,26 @@ from opbench.source.names import plain_kernel
 from opbench.source.tokens import Token, closing_bracket
 
 REDUCED_ACCESSES = 1 << 20
-"""The limit for reduced sizes: threads, times the largest size if a kernel loops. Such a run takes some seconds."""
+"""Sizes are reduced until a run makes at most this estimated number of accesses, which takes some seconds."""
 MIN_REDUCED_SIZE = 32
 """No size is reduced below this one."""
 ASSUMED_ELEMENTS = 1 << 20
-"""The least number of elements of a buffer without a size in the header: more than assumed sizes can index."""
-ASSUMED_PER_THREAD, MAX_ASSUMED_ELEMENTS = 4, 1 << 25
-"""Elements of a buffer without a size, for each thread of the largest launch, and their greatest number."""
-MAX_BYTES = 1 << 28
+"""The smallest number of elements of a buffer without a size in the header: more than assumed sizes can index."""
+ASSUMED_ELEMENTS_PER_THREAD, MAX_ASSUMED_ELEMENTS = 4, 1 << 25
+"""Elements of a buffer without a size: for each thread of the largest launch, and the greatest number in all."""
+MAX_BUFFER_BYTES = 1 << 28
+"""The largest size of all buffers together with which a file runs at its own sizes."""
 DIVISORS = re.compile(r"cdiv\([^,]*, (\w+)\)|// (\w+)")
 """The divisors of sizes in a grid's expressions."""
-MAX_TILE = 1024
+MAX_DIVISOR = 1024
+"""The largest divisor in a grid that is taken for a tile; reduced sizes stay multiples of tiles."""
 MAX_HALVINGS = 64
 """The greatest number of times that sizes are halved."""
 
 
 @dataclass(frozen=True)
 class PlannedBuffer:
-    """A buffer that the launches need."""
+    """A buffer with its size and its content before the first launch."""
 
     name: str
     elements: int
@@ -56,7 +58,7 @@ class PlannedBuffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The launches of a file with all numbers evaluated."""
+    """The launches and buffers of a file, with all expressions evaluated."""
 
     path: Path
     kernels: tuple[str, ...]
@@ -68,9 +70,9 @@ class MemoryPlan:
     """The assumptions and the reduced sizes of this run, for the user."""
     include: tuple[Path, ...] = ()
     data_lines: frozenset[int] = frozenset()
-    """Lines whose indices are read from a buffer: with random content, their bounds cannot be checked."""
+    """Lines with an index from a buffer with random content: their bounds cannot be checked."""
     scatter_lines: frozenset[int] = frozenset()
-    """Lines that store at an index that is read from a buffer: with random content, two indices can be equal."""
+    """Lines that store at an index from a buffer with random content: two threads can have the same index."""
     edits: tuple[tuple[int, int, str], ...] = ()
     """Replacements in the file's text: first and last character, and the reduced size in this run."""
 
@@ -98,7 +100,7 @@ class MemoryPlan:
 
     def text(self) -> str:
         """Return the file's text with reduced sizes; every line keeps its number."""
-        text = self.path.read_bytes().decode(errors="replace")  # with the ends of lines by which edits count
+        text = self.path.read_bytes().decode(errors="replace")  # `edits` count the characters of line ends, too.
         for start, end, number in sorted(self.edits, reverse=True):
             text = text[:start] + number + text[end:]
         return text
@@ -112,7 +114,7 @@ class MemoryPlans:
     full: MemoryPlan | None = None
     """None if no size was reduced, or if the buffers would need too much memory."""
     growth: float = 1.0
-    """The greatest factor by which the full run makes more accesses than the reduced run."""
+    """The estimated accesses of the full run divided by those of the reduced run, at most."""
 
     def is_named(self, pattern: str) -> bool:
         """Return whether a `--case` pattern matches the reduced or the full run."""
@@ -164,19 +166,20 @@ def _with_sizes(header: MemoryHeader, new_sizes: Mapping[str, int]) -> MemoryHea
 
 @dataclass
 class _Planner:
-    """Evaluate all expressions of a header, and reduce sizes until a run takes about a second."""
+    """Evaluate all expressions of a header, and reduce its sizes until a run takes some seconds."""
 
     header: MemoryHeader
     given_sizes: frozenset[str]
     """Sizes that the user gave, which are never reduced."""
-    values: dict[str, int]
+    sizes: dict[str, int]
+    """The header's sizes in the plan that is made now."""
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        file = FileFacts(self.header.path, self.header.sources)
+        file = ParsedFile(self.header.path, self.header.sources)
         self.text = file.sources[0].text
         device_names = {name for declaration in file.declarations if declaration.is_device for name in declaration.uses}
-        self.fixed = device_names & file.constants.keys()
+        self.device_constants = device_names & file.constants.keys()
         """Macros and constants that the kernels' code uses itself."""
         self.launched_kernels: list[LaunchedKernel] = []
         for launch_template in self.launches:
@@ -193,14 +196,14 @@ class _Planner:
     def plans(self) -> MemoryPlans:
         """Return the plans at reduced and at full sizes."""
         self._note_unbounded()
-        full_values, notes_before = dict(self.values), list(self.notes)
+        full_sizes, notes_before = dict(self.sizes), list(self.notes)
         original_sizes = self._reduce()
         reduced = self._plan()
         if not original_sizes:
             return MemoryPlans(reduced)
-        growth = math.prod(original_sizes[name] / self.values[name] for name in original_sizes)
-        self.values, self.notes = full_values, notes_before
-        full = self._plan() if self._work() < math.inf else None
+        growth = math.prod(original_sizes[name] / self.sizes[name] for name in original_sizes)
+        self.sizes, self.notes = full_sizes, notes_before
+        full = self._plan() if self._access_count() < math.inf else None
         return MemoryPlans(reduced, full, growth)
 
     def _plan(self) -> MemoryPlan:
@@ -218,7 +221,7 @@ class _Planner:
             kernels,
             launches,
             used_buffers,
-            dict(self.values),
+            dict(self.sizes),
             notes,
             include,
             indexed_lines,
@@ -232,13 +235,17 @@ class _Planner:
         scatter_lines: set[int] = set()
         for launch_template, launched_kernel in zip(self.launches, self.launched_kernels, strict=True):
             pointers: set[str] = set()
-            for group, argument in zip(launched_kernel.groups, launch_template.args or (), strict=False):
+            for argument_group, argument in zip(
+                launched_kernel.argument_groups, launch_template.args or (), strict=False
+            ):
                 fields = argument.fields if isinstance(argument, Struct) else (argument,)
                 pointers |= {
-                    p.name for (p, _), field in zip(group.fields, fields, strict=False) if field in random_buffers
+                    p.name
+                    for (p, _), field in zip(argument_group.fields, fields, strict=False)
+                    if field in random_buffers
                 }
-            for offset, is_store in data_indices(launched_kernel.kernel.tokens, pointers):
-                line_number = self.text.count("\n", 0, offset) + 1
+            for position, is_store in indices_from_data(launched_kernel.kernel.tokens, pointers):
+                line_number = self.text.count("\n", 0, position) + 1
                 indexed_lines.add(line_number)
                 scatter_lines |= {line_number} if is_store else set()
         return frozenset(indexed_lines), frozenset(scatter_lines)
@@ -248,7 +255,7 @@ class _Planner:
     def _evaluate(self, expression_text: str, subject: str) -> int:
         """Return the integer value of a header's expression; `subject` names the expression in an error."""
         try:
-            return int(expression.evaluate(expression_text, self.values))
+            return int(expression.evaluate(expression_text, self.sizes))
         except UsageError as error:
             raise UsageError(f"{self.header.path}: {subject}: {error}", cause=error) from None
 
@@ -256,7 +263,7 @@ class _Planner:
         """Return the grid and the block of a launch, each with three components."""
         dimensions = []
         for name, expressions in (("grid", launch_template.grid), ("block", launch_template.block)):
-            values = [self._evaluate(part, f"{name} of {launch_template.kernel}") for part in expressions]
+            values = [self._evaluate(text, f"{name} of {launch_template.kernel}") for text in expressions]
             x, y, z = (*values, 1, 1, 1)[:3]
             dimensions.append((x, y, z))
         return dimensions[0], dimensions[1]
@@ -265,25 +272,25 @@ class _Planner:
         """Return the number of elements of a buffer; an assumed number if the header has none."""
         if not buffer.elements:
             threads = max(math.prod((*grid, *block)) for grid, block in map(self._geometry, self.launches))
-            return max(ASSUMED_ELEMENTS, min(MAX_ASSUMED_ELEMENTS, ASSUMED_PER_THREAD * threads))
+            return max(ASSUMED_ELEMENTS, min(MAX_ASSUMED_ELEMENTS, ASSUMED_ELEMENTS_PER_THREAD * threads))
         return max(1, self._evaluate(buffer.elements, f"elements of buffer '{buffer.name}'"))
 
-    # Less work ----------------------------------------------------------------------------------------------------
+    # Reduced sizes ------------------------------------------------------------------------------------------------
 
-    def _work(self) -> float:
+    def _access_count(self) -> float:
         """Estimate the number of accesses of all launches; infinite if the buffers need too much memory.
 
         A launch counts its threads, times the largest size if its kernel has a loop.
         """
-        work = 0.0
+        accesses = 0.0
         for launch_template, launched_kernel in zip(self.launches, self.launched_kernels, strict=True):
             grid, block = self._geometry(launch_template)
-            loops = bool({"for", "while", "do"} & {token.text for token in launched_kernel.kernel.tokens})
-            largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
-            work += math.prod(grid) * math.prod(block) * max(1, largest)
+            has_loop = bool({"for", "while", "do"} & {token.text for token in launched_kernel.kernel.tokens})
+            iterations = max((self.sizes[name] for name in self._reducible()), default=1) if has_loop else 1
+            accesses += math.prod(grid) * math.prod(block) * max(1, iterations)
         sized_buffers = [buffer for buffer in self.header.buffers if buffer.elements]
         total_bytes = sum(self._elements(buffer) * ELEMENT_BYTES[buffer.type] for buffer in sized_buffers)
-        return work if total_bytes <= MAX_BYTES else math.inf
+        return accesses if total_bytes <= MAX_BUFFER_BYTES else math.inf
 
     def _reducible(self) -> list[str]:
         """Return the sizes that may be reduced.
@@ -297,11 +304,11 @@ class _Planner:
                 block_names |= expression.names(expression_text)
         return [
             name
-            for name, value in self.values.items()
+            for name, value in self.sizes.items()
             if value > MIN_REDUCED_SIZE
             and name not in block_names
             and name not in self.given_sizes
-            and (name not in self.fixed or self._definition_span(name) is not None)
+            and (name not in self.device_constants or self._definition_span(name) is not None)
         ]
 
     def _definition_span(self, name: str) -> tuple[int, int] | None:
@@ -310,7 +317,9 @@ class _Planner:
             rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
             rf"\b{name}[ \t]*=[ \t]*([^;,}}\n]+?)[ \t]*[;,}}\n]",
         )
-        code = re.sub(r"(?m)^[ \t]*//.*$", lambda line: " " * len(line[0]), self.text)  # a header has sizes, too
+        code = re.sub(
+            r"(?m)^[ \t]*//.*$", lambda line: " " * len(line[0]), self.text
+        )  # A header in comments has sizes, too.
         for pattern in patterns:
             matches = list(re.finditer(pattern, code))
             if len(matches) == 1:
@@ -318,7 +327,7 @@ class _Planner:
         return None
 
     def _reduce(self) -> dict[str, int]:
-        """Reduce the largest sizes until the work is small; return the reduced sizes with their original values."""
+        """Reduce the largest sizes until few accesses are left; return the reduced sizes with their original values."""
         original_sizes: dict[str, int] = {}
         divisors = {
             component
@@ -332,34 +341,36 @@ class _Planner:
             for expression_text in launch_template.grid
             for pair in DIVISORS.findall(expression_text)
         ):
-            divisor = int(first or second) if (first or second).isdigit() else self.values.get(first or second, 1)
-            divisors |= {divisor} if 1 < divisor <= MAX_TILE else set()  # a block's part of the work: no size below it
+            divisor = int(first or second) if (first or second).isdigit() else self.sizes.get(first or second, 1)
+            divisors |= (
+                {divisor} if 1 < divisor <= MAX_DIVISOR else set()
+            )  # The tile of a block divides the reduced sizes.
         for _ in range(MAX_HALVINGS):
-            if self._work() <= REDUCED_ACCESSES:
+            if self._access_count() <= REDUCED_ACCESSES:
                 break
             names = self._reducible()
-            for value in sorted({self.values[name] for name in names}, reverse=True):
+            for value in sorted({self.sizes[name] for name in names}, reverse=True):
                 reduced = _reduced_size(value, math.lcm(*divisors))
                 if reduced >= MIN_REDUCED_SIZE:
-                    equal_sizes = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
+                    equal_sizes = [name for name in names if self.sizes[name] == value]  # Equal sizes stay equal.
                     original_sizes |= {name: value for name in equal_sizes if name not in original_sizes}
-                    self.values |= dict.fromkeys(equal_sizes, reduced)
+                    self.sizes |= dict.fromkeys(equal_sizes, reduced)
                     break
             else:
                 break
         if original_sizes:
             changes = ", ".join(
-                f"{name} = {self.values[name]} (in the file {original})" for name, original in original_sizes.items()
+                f"{name} = {self.sizes[name]} (in the file {original})" for name, original in original_sizes.items()
             )
-            self.notes.append(f"sizes reduced to take a moment: {changes}")
+            self.notes.append(f"sizes reduced so that a run takes some seconds: {changes}")
         return original_sizes
 
     def _edits(self) -> list[tuple[int, int, str]]:
         """Return the replacements in the file's text for sizes that were reduced."""
         result = []
-        for name in self.fixed & self.values.keys():
-            if (span := self._definition_span(name)) and not self._already_has(span, self.values[name]):
-                result.append((*span, str(self.values[name])))
+        for name in self.device_constants & self.sizes.keys():
+            if (span := self._definition_span(name)) and not self._already_has(span, self.sizes[name]):
+                result.append((*span, str(self.sizes[name])))
         return result
 
     def _already_has(self, span: tuple[int, int], value: int) -> bool:
@@ -367,14 +378,14 @@ class _Planner:
         try:
             return number_of(tokens_of(self.text[span[0] : span[1]]), {}) == value
         except UnsupportedExpression:
-            return True  # it follows from other sizes
+            return True  # The definition is an expression of other sizes.
 
     # Launches -----------------------------------------------------------------------------------------------------
 
     def _launch(self, launch_template: LaunchTemplate) -> KernelLaunch:
         """Return one entry of the header's launch list with all expressions evaluated."""
         if launch_template.zero:
-            value = float(Scalar("f64", launch_template.value).bound(self.values).value)
+            value = float(Scalar("f64", launch_template.value).bound(self.sizes).value)
             return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=launch_template.zero, value=value)
         grid, block = self._geometry(launch_template)
         shared = self._evaluate(launch_template.shared, f"shared bytes of {launch_template.kernel}")
@@ -403,7 +414,7 @@ class _Planner:
         """Return a scalar argument or a field of a structure with its expression evaluated."""
         try:
             if isinstance(value, Scalar):
-                return value.bound(self.values)
+                return value.bound(self.sizes)
         except UsageError as error:
             raise UsageError(
                 f"{self.header.path}: an argument of {launch_template.kernel}: {error}", cause=error
@@ -429,8 +440,8 @@ class _Planner:
         if unsized_buffers:
             size_options = " ".join(f"--size {name}=…" for name in unsized_buffers)
             self.notes.append(
-                f"bounds are not checked of {', '.join(unsized_buffers)}, whose sizes are not in the file "
-                f"({size_options})"
+                f"bounds of {', '.join(unsized_buffers)} are not checked, because the file does not give their sizes; "
+                f"pass them with: {size_options}"
             )
 
 
@@ -445,14 +456,14 @@ def _reduced_size(size: int, divisor: int) -> int:
     return half if half < size else 0
 
 
-def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple[int, bool]]:
-    """Return the offset in the text of each index that depends on an element of one of these pointers.
+def indices_from_data(code: Sequence[Token], pointers: Collection[str]) -> list[tuple[int, bool]]:
+    """Return the position in the text of each index that depends on an element of one of these pointers.
 
-    Each offset comes with whether the code stores a value there that does not depend on the old value.
+    Each position comes with whether the code stores a value at the index that does not depend on the old value.
     """
     data_variables: set[str] = set()
     result: list[tuple[int, bool]] = []
-    for _ in range(2):  # a loop's later statement may feed an earlier one
+    for _ in range(2):  # A later statement of a loop can set a variable of an earlier one.
         for index, token in enumerate(code):
             is_comparison = index + 1 < len(code) and code[index + 1].text == "="
             if token.text == "=" and index and code[index - 1].kind == "name" and not is_comparison:
@@ -463,11 +474,11 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
         if (
             token.text == "["
             and index
-            and _depends_on_data(code[index + 1 : (ends := closing_bracket(code, index))], pointers, data_variables)
+            and _depends_on_data(code[index + 1 : (closing := closing_bracket(code, index))], pointers, data_variables)
         ):
-            following = [other.text for other in code[ends + 1 : ends + 3]]
+            following = [other.text for other in code[closing + 1 : closing + 3]]
             is_store = following[:1] == ["="] and following[1:] != ["="]
-            is_update = is_store and any(token.text == code[index - 1].text for token in value_until(code, ends + 2))
+            is_update = is_store and any(token.text == code[index - 1].text for token in value_until(code, closing + 2))
             result.append((token.start, is_store and not is_update))
     return result
 

@@ -1,4 +1,4 @@
-"""Propose a header without an operator from host code: launches, buffers and sizes."""
+"""Propose a header without an operator: read the launches, buffers and sizes of host code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, LaunchedKernel
 from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_name, plain_type
-from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, product, program_of
+from opbench.adopting.host_program import HostBuffer, HostProgram, assumed_device_values, product, program_of
 from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.matching import NON_INTEGER_TYPE
+from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile
 from opbench.adopting.proposal import (
     Proposal,
     grid_components,
@@ -37,15 +37,19 @@ from opbench.source.c_expression import MAX_DEPTH, TYPE_BYTES, UnsupportedExpres
 from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token
 
-ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
-"""Assumed sizes: of a function that is never called and has one size (no block divides it), of such a function with
-several sizes, and of a kernel that is never launched (blocks divide it, because the rounding is unknown)."""
+ASSUMED_ONLY_SIZE = 1000
+"""The assumed size of a host function that nothing calls and that has one size; it is no multiple of a block."""
+ASSUMED_SIZE_OF_SEVERAL = 64
+"""The assumed value of each size of a host function that nothing calls and that has several sizes."""
+ASSUMED_UNLAUNCHED_SIZE = 1024
+"""The assumed size of a kernel that nothing launches; it is a multiple of usual blocks."""
 ASSUMED_SHARED_BYTES = 16 << 10
+"""The assumed bytes of dynamic shared memory of a kernel that nothing launches."""
 MAX_BLOCK_SIDE = 32
 """The largest value of a kernel's only template argument that is taken for a side of its block."""
 
 
-def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> Proposal:
+def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> Proposal:
     """Propose a header without an operator, for checks of memory accesses and races only.
 
     `sizes` are values of host variables, and numbers of elements of pointers, by name. Raises UsageError if nothing is
@@ -67,11 +71,13 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     }
     if launches and launched_elsewhere:
         names = ", ".join(sorted(launched_elsewhere))
-        proposal.notes.append(f"launches of {names} are in functions that are not called: add them")
+        proposal.notes.append(
+            f"launches of {names} are in functions that nothing calls; add these launches to the header"
+        )
     proposal.notes += program.notes
-    is_unlaunched = not launches
-    if is_unlaunched:
-        host_source = assumed_host(list(kernels.values()))
+    has_assumed_launches = not launches
+    if has_assumed_launches:
+        host_source = assumed_host_source(list(kernels.values()))
         device_declarations = [
             declaration for declaration in file.declarations if declaration.kind != "function" or declaration.is_device
         ]
@@ -86,7 +92,7 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
             )
         grid_synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
         launches = [replace(launch, cooperative=launch.kernel in grid_synchronised) for launch in program.launches]
-        proposal.guess("each launch", "a thread an element of the first size", "no launch of its kernels can be read")
+        proposal.guess("each launch", "one thread per element of the first size", "opbench cannot read a launch")
     program.launches = launches
     launched_kernels = [file.read_kernel(launch.kernel, launch) for launch in launches]
     for launched_kernel in launched_kernels:
@@ -99,13 +105,13 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
                 subject=path,
                 value=tuple(missing),
             )
-    writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), is_unlaunched)
-    writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
+    writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), has_assumed_launches)
+    writer.replacement_values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
     writer.write()
     return proposal
 
 
-def assumed_host(kernels: Sequence[Declaration]) -> str:
+def assumed_host_source(kernels: Sequence[Declaration]) -> str:
     """Return the source of a host function that launches kernels that the file never launches."""
     parameters: dict[str, str] = {}
     launches = []
@@ -132,7 +138,7 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
 
 @dataclass
 class _Writer:
-    """Write the launches of a program, with every number as an expression of host variables."""
+    """Write a header's lines from a host program, with numbers as expressions of the header's sizes."""
 
     path: Path
     proposal: Proposal
@@ -140,31 +146,31 @@ class _Writer:
     launched_kernels: list[LaunchedKernel]
     given_sizes: dict[str, int]
     """Sizes that the user passed, by name."""
-    is_unlaunched: bool = False
+    has_assumed_launches: bool = False
     """Whether the launches are assumed, because the file has none."""
-    values: dict[str, str] = field(default_factory=dict)
+    replacement_values: dict[str, str] = field(default_factory=dict)
     """Values, as text, that replace those of host variables: given, assumed, or of device properties."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes in the header by name, with their values in the host code."""
-    roots: dict[str, str] = field(default_factory=dict)
-    """Host variables that are sizes in the header, each with its name there."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Host buffers, each with its name in the header."""
+    size_name_by_variable: dict[str, str] = field(default_factory=dict)
+    """Host variables that become sizes of the header, each with the size's name."""
+    buffer_name_by_variable: dict[str, str] = field(default_factory=dict)
+    """Host buffers, each with the name of its buffer in the header."""
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
 
     def write(self) -> None:
         """Write the lines of the proposed header."""
-        device_properties = device_values(self.program.code)
-        self.values |= {
-            k: v
-            for k, v in device_properties.items()
-            if k not in self.program.values_by_name or self._is_from_outside(k)
+        device_properties = assumed_device_values(self.program.code)
+        self.replacement_values |= {
+            name: value
+            for name, value in device_properties.items()
+            if name not in self.program.values_by_name or self._is_undefined(name)
         }
         self._apply_given_sizes()
         self._assume_sizes()
         self._name_sizes()
         for name, buffer in self.program.buffers.items():
-            self.names[name] = self._free_name(plain_name(name).replace(".", "_"))
+            self.buffer_name_by_variable[name] = self._free_name(plain_name(name).replace(".", "_"))
             self.buffers[name] = self._buffer_template(name, buffer)
         launches = [self._launch(launched_kernel) for launched_kernel in self.launched_kernels]
         used_names = {name for _, pointers in launches for name in pointers}
@@ -184,7 +190,7 @@ class _Writer:
     # Sizes --------------------------------------------------------------------------------------------------------
 
     def _apply_given_sizes(self) -> None:
-        """Use the sizes that the user passed instead of those in the file; refuse unknown names."""
+        """Use the sizes that the user passed instead of those in the file; raise UsageError for an unknown name."""
         variables_by_plain_name: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
         for name in self._host_names():
             variables_by_plain_name[plain_name(name)].append(name)
@@ -195,7 +201,7 @@ class _Writer:
                         "variable of the host's code", name, variables_by_plain_name, place=f"{self.path}: --size"
                     )
                 )
-            self.values |= dict.fromkeys(variables_by_plain_name[name], str(value))
+            self.replacement_values |= dict.fromkeys(variables_by_plain_name[name], str(value))
 
     def _host_names(self) -> list[str]:
         """Return the host variables to which the user may pass a size."""
@@ -203,14 +209,14 @@ class _Writer:
         return list(dict.fromkeys([*parameter_names, *self.program.values_by_name, *self.program.buffers]))
 
     def _assume_sizes(self) -> None:
-        """Assume a value for each needed size that comes from outside of the file: a parameter or a command-line
-        option.
-        """
+        """Assume a value for each needed size that the file does not give: a parameter or a command-line option."""
         external_names = [
             p.name for p in self.program.parameters if not p.is_pointer and not re.search(NON_INTEGER_TYPE, p.type)
         ]
-        external_names += [name for name in self.program.options if self._is_from_outside(name)]
-        needed_names = [name for name in self._needed_variables() if name in external_names and name not in self.values]
+        external_names += [name for name in self.program.option_expressions if self._is_undefined(name)]
+        needed_names = [
+            name for name in self._needed_variables() if name in external_names and name not in self.replacement_values
+        ]
         block_sizes = {
             name: side
             for launched_kernel in self.launched_kernels
@@ -218,22 +224,28 @@ class _Writer:
         }
         for parameter in self.program.parameters:
             if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._needed_variables():
-                self._assume_shape(parameter.name, needed_names)
+                self._assume_block(parameter.name, needed_names)
         sizes = [name for name in needed_names if name not in block_sizes]
-        single_size = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
-        self.values |= dict.fromkeys(sizes, str(single_size if len(sizes) == 1 else ASSUMED_EACH))
-        self.values |= {name: str(block_sizes[name]) for name in needed_names if name in block_sizes}
+        single_size = ASSUMED_UNLAUNCHED_SIZE if self.has_assumed_launches else ASSUMED_ONLY_SIZE
+        self.replacement_values |= dict.fromkeys(
+            sizes, str(single_size if len(sizes) == 1 else ASSUMED_SIZE_OF_SEVERAL)
+        )
+        self.replacement_values |= {name: str(block_sizes[name]) for name in needed_names if name in block_sizes}
         for name in needed_names:
-            reason = f"nothing in the file says it; another: --size {plain_name(name)}=…"
-            self.proposal.guess(plain_name(name), self.values[name], reason)
+            reason = f"the file does not give it; change it with --size {plain_name(name)}=…"
+            self.proposal.guess(plain_name(name), self.replacement_values[name], reason)
         for name in self._needed_variables():
-            if name in self.program.options and name not in needed_names and name not in self.values:
+            if (
+                name in self.program.option_expressions
+                and name not in needed_names
+                and name not in self.replacement_values
+            ):
                 value = "".join(token.text for token in self.program.values_by_name.get(name, ()))
-                reason = f"its value without arguments; {self.program.options[name]} changes it"
-                if value != self.program.options[name]:
+                reason = f"its default; the host code can set it by {self.program.option_expressions[name]}"
+                if value != self.program.option_expressions[name]:
                     self.proposal.guess(plain_name(name), plain_name(value), reason)
 
-    def _assume_shape(self, name: str, needed_names: list[str]) -> None:
+    def _assume_block(self, name: str, needed_names: list[str]) -> None:
         """Assume a usual block size for a parameter of type dim3."""
         code = self.program.code
         used_components = {
@@ -245,16 +257,15 @@ class _Writer:
         self.program.values_by_name[name] = tokens_of(block)
         if name in needed_names:
             needed_names.remove(name)
-        reason = "nothing in the file says it"
-        self.proposal.guess(plain_name(name), block, reason)
+        self.proposal.guess(plain_name(name), block, "the file does not give it")
 
     def _block_sizes(self, launched_kernel: LaunchedKernel) -> dict[str, int]:
         """Return the variables that block sizes depend on, each with a usual value."""
         assert launched_kernel.launch is not None
         components = grid_components(launched_kernel.launch.configuration[1], self._values_at(launched_kernel))
-        return dict.fromkeys(self._names_in(*components), 256 if len(components) == 1 else 16)
+        return dict.fromkeys(self._variables_in(*components), 256 if len(components) == 1 else 16)
 
-    def _names_in(self, *expressions: Sequence[Token]) -> set[str]:
+    def _variables_in(self, *expressions: Sequence[Token]) -> set[str]:
         """Return the variables on which expressions depend, directly or through other variables."""
         result: set[str] = set()
         unvisited = [
@@ -267,7 +278,7 @@ class _Writer:
                 unvisited += [token.text for token in self.program.values_by_name.get(name, ()) if token.kind == "name"]
         return result
 
-    def _is_from_outside(self, name: str) -> bool:
+    def _is_undefined(self, name: str) -> bool:
         """Return whether the file gives a variable no value."""
         name_tokens = (Token("name", name, 0),)
         try:
@@ -290,20 +301,26 @@ class _Writer:
             for expression_tokens in (*launched_kernel.launch.configuration[:3], *launched_kernel.launch.arguments):
                 visit(expression_tokens)
         for buffer in self.program.buffers.values():
-            visit(buffer.bytes or buffer.elements)
+            visit(buffer.byte_count or buffer.element_count)
         return list(result)
 
     def _name_sizes(self) -> None:
-        """Make a size in the header of each host variable that has the same whole number at every launch."""
+        """Add each host variable that has the same whole number at every launch to the header's sizes."""
         template_names = {
             token
             for launched_kernel in self.launched_kernels
             for token in re.findall(r"\w+", launched_kernel.launch.template if launched_kernel.launch else "")
         }
-        for name in sorted(self._needed_variables(), key=lambda name: "$" in name):  # a macro's name is its own
+        for name in sorted(
+            self._needed_variables(), key=lambda name: "$" in name
+        ):  # Names of inlined variables have a "$".
             value = self.program.values_by_name.get(name, ())
             is_literal = bool(value) and all(t.kind == "number" or t.text in "()*<+-" for t in value)
-            if name in template_names or not (is_literal or name in self.values) or self._differs_at_a_launch(name):
+            if (
+                name in template_names
+                or not (is_literal or name in self.replacement_values)
+                or self._differs_at_a_launch(name)
+            ):
                 continue
             try:
                 number = self._evaluate((Token("name", name, 0),))
@@ -312,12 +329,12 @@ class _Writer:
             size_name = plain_name(name)
             if number > 1 and is_identifier(size_name):
                 is_free_or_equal = self.sizes.get(size_name, number) == number
-                self.roots[name] = size_name if is_free_or_equal else self._free_name(size_name)
-                self.sizes[self.roots[name]] = number
+                self.size_name_by_variable[name] = size_name if is_free_or_equal else self._free_name(size_name)
+                self.sizes[self.size_name_by_variable[name]] = number
 
     def _differs_at_a_launch(self, name: str) -> bool:
         """Return whether a variable's value at some launch differs from its value at the end of the program."""
-        if name in self.values:
+        if name in self.replacement_values:
             return False
         final_value = [token.text for token in self.program.values_by_name.get(name, ())]
         values_at_launches = [
@@ -330,10 +347,14 @@ class _Writer:
             for value_tokens in values_at_launches
         )
 
-    def _free_name(self, wanted: str) -> str:
-        """Return a name that nothing in the header has yet."""
-        used_names = {*self.sizes, *self.names.values(), *(buffer.name for buffer in self.buffers.values())}
-        base_name = re.sub(r"\W", "_", wanted)
+    def _free_name(self, preferred_name: str) -> str:
+        """Return `preferred_name`, with a number at the end if a size or buffer of the header already has it."""
+        used_names = {
+            *self.sizes,
+            *self.buffer_name_by_variable.values(),
+            *(buffer.name for buffer in self.buffers.values()),
+        }
+        base_name = re.sub(r"\W", "_", preferred_name)
         return next(
             candidate
             for candidate in (base_name, *(f"{base_name}_{i}" for i in range(2, 10_000)))
@@ -345,10 +366,13 @@ class _Writer:
     def _values_at(self, launched_kernel: LaunchedKernel | None = None) -> dict[str, Sequence[Token] | str]:
         """Return the values of the host's names; for a launch, their values at that launch."""
         launch_values = launched_kernel.launch.values_by_name if launched_kernel and launched_kernel.launch else {}
-        return {**self.program.values_by_name, **launch_values, **self.values}
+        return {**self.program.values_by_name, **launch_values, **self.replacement_values}
 
     def _evaluate(self, tokens: Sequence[Token], launched_kernel: LaunchedKernel | None = None) -> int:
-        """Return the whole number that a host expression equals at a launch; raise UnsupportedExpression."""
+        """Return the whole number that a host expression equals at a launch.
+
+        Raises UnsupportedExpression if a variable in it has no value.
+        """
         return number_of(tokens, self._values_at(launched_kernel))
 
     def _size_text(self, tokens: Sequence[Token], subject: str, launched_kernel: LaunchedKernel | None = None) -> str:
@@ -371,7 +395,7 @@ class _Writer:
     def _expression(self, tokens: Sequence[Token], number: int, launched_kernel: LaunchedKernel | None = None) -> str:
         """Return a host expression as an expression of the header's sizes, if that equals `number`; else the number."""
         try:
-            text = plain_quotient(convert(tokens, {**self._values_at(launched_kernel), **self.roots}))
+            text = plain_quotient(convert(tokens, {**self._values_at(launched_kernel), **self.size_name_by_variable}))
             return text if self._equals_size_expression(text, number) else str(number)
         except (UnsupportedExpression, UsageError):
             return str(number)
@@ -399,14 +423,18 @@ class _Writer:
         """Return a launch as header text, and the buffers that it receives."""
         launch = launched_kernel.launch
         assert launch is not None
-        sides = []
-        for dimension, given in zip(("grid", "block"), launch.configuration, strict=False):
-            text = "".join(plain_name(token.text) for token in given)
-            parts = grid_components(given, {**self._values_at(launched_kernel), **self.roots})
-            listed = [
-                self._size_text(part, f"{dimension} '{text}' of {launch.kernel}", launched_kernel) for part in parts
-            ]
-            sides.append(listed)
+        dimension_texts = []
+        for dimension, dimension_tokens in zip(("grid", "block"), launch.configuration, strict=False):
+            text = "".join(plain_name(token.text) for token in dimension_tokens)
+            components = grid_components(
+                dimension_tokens, {**self._values_at(launched_kernel), **self.size_name_by_variable}
+            )
+            dimension_texts.append(
+                [
+                    self._size_text(component, f"{dimension} '{text}' of {launch.kernel}", launched_kernel)
+                    for component in components
+                ]
+            )
         shared = (
             self._size_text(launch.configuration[2], "'shared' bytes", launched_kernel)
             if len(launch.configuration) > 2
@@ -414,47 +442,52 @@ class _Writer:
         )
         args: list[str] = []
         pointers: list[str] = []
-        for group in launched_kernel.groups:
-            if group.unreadable:
+        for argument_group in launched_kernel.argument_groups:
+            if argument_group.unreadable:
                 raise UsageError(
-                    f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that a header "
-                    f"cannot set ({group.unreadable}); give the kernel one parameter for each field of the structure",
+                    f"{self.path}: structure '{argument_group.parameter.name}' of {launch.kernel} has a member that a "
+                    f"header cannot set ({argument_group.unreadable}); give the kernel one parameter for each field of "
+                    "the structure",
                     kind="unsupported-structure",
-                    subject=group.parameter.name,
-                    value=group.unreadable,
+                    subject=argument_group.parameter.name,
+                    value=argument_group.unreadable,
                 )
-            if not group.parameter.name and not group.is_struct:
+            if not argument_group.parameter.name and not argument_group.is_struct:
                 continue  # f(void)
-            result = []
-            for parameter, given in group.fields:
-                buffer, text = self._argument(launched_kernel, parameter, given)
+            field_texts = []
+            for parameter, argument_tokens in argument_group.fields:
+                buffer, text = self._argument(launched_kernel, parameter, argument_tokens)
                 pointers += [buffer] if buffer else []
-                if group.is_struct and text.startswith("{ buffer"):
-                    self.proposal.guess(f"the offset into '{buffer}'", "0", "it is in a structure")
+                if argument_group.is_struct and text.startswith("{ buffer"):
+                    self.proposal.guess(
+                        f"the offset into '{buffer}'", "0", "a structure in a header cannot have an offset"
+                    )
                     text = f'"{buffer}"'
-                result.append(text)
-            args.append(f"{{ struct = [{', '.join(result)}] }}" if group.is_struct else result[0])
-        called = launched_kernel.kernel.qualified_name + template_arguments(
+                field_texts.append(text)
+            args.append(f"{{ struct = [{', '.join(field_texts)}] }}" if argument_group.is_struct else field_texts[0])
+        kernel_text = launched_kernel.kernel.qualified_name + template_arguments(
             launched_kernel, self._values_at(launched_kernel) | self._value_tokens()
         )
-        return launch_text(called, sides[0], sides[1], shared, args, launch.cooperative), pointers
+        return launch_text(
+            kernel_text, dimension_texts[0], dimension_texts[1], shared, args, launch.cooperative
+        ), pointers
 
     def _value_tokens(self) -> dict[str, Sequence[Token]]:
         """Return the values that replace those of host variables, as tokens."""
-        return {name: tokens_of(value) for name, value in self.values.items()}
+        return {name: tokens_of(value) for name, value in self.replacement_values.items()}
 
     def _argument(
         self, launched_kernel: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]
     ) -> tuple[str, str]:
         """Return the buffer that an argument points to ("" for a number), and the argument as header text."""
-        if parameter.views:
+        if parameter.texture_kind:
             raise UsageError(
-                f"{self.path}: {launched_kernel.kernel.name} takes {parameter.views} ('{parameter.name}'); a check "
-                "without an operator supports only numbers, pointers and structures; let opbench write a header for "
-                f"an operator, which describes {parameter.name}: {next_command('adopt', self.path, operator='NAME')}",
+                f"{self.path}: {launched_kernel.kernel.name} takes {parameter.texture_kind} ('{parameter.name}'); a "
+                "check without an operator supports only numbers, pointers and structures; write a header with an "
+                f"operator: {next_command('adopt', self.path, operator='NAME')}",
                 kind="needs-header",
                 subject=parameter.name,
-                value=parameter.views,
+                value=parameter.texture_kind,
             )
         if parameter.is_pointer:
             return self._pointer(launched_kernel, parameter, tokens)
@@ -476,7 +509,7 @@ class _Writer:
         try:
             if number is None:
                 raise UnsupportedExpression(parameter.name)
-            text = convert(tokens, {**all_values, **self.roots}, is_real=True)
+            text = convert(tokens, {**all_values, **self.size_name_by_variable}, is_real=True)
             has_sizes = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             is_equal = has_sizes and float(expression.evaluate(text, self.sizes, True)) == number
             return f'"{text}"' if is_equal else repr(number)
@@ -489,61 +522,64 @@ class _Writer:
 
     def _bytes(self, buffer: HostBuffer) -> int | None:
         """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
-        if buffer.name in self.values:
-            return int(self.values[buffer.name]) * _item_bytes(buffer.element)
+        if buffer.name in self.replacement_values:
+            return int(self.replacement_values[buffer.name]) * _item_bytes(buffer.element_type)
         try:
-            if buffer.bytes:
-                return self._evaluate(buffer.bytes)
-            if buffer.elements:
-                return self._evaluate(buffer.elements) * _item_bytes(buffer.element)
+            if buffer.byte_count:
+                return self._evaluate(buffer.byte_count)
+            if buffer.element_count:
+                return self._evaluate(buffer.element_count) * _item_bytes(buffer.element_type)
         except UnsupportedExpression as error:
             name = plain_name(buffer.name)
-            reason = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
-            self.proposal.guess(f"the size of '{name}'", "large enough, its bounds are not checked", reason)
+            reason = f"opbench cannot read {plain_name(str(error))}; pass the size with --size {name}=…"
+            self.proposal.guess(f"the size of '{name}'", "large enough; bounds are not checked", reason)
         return None
 
     def _buffer_template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """Return a buffer's entry in the header."""
-        alias_tokens = self.program.values_by_name.get(buffer.element, ())
-        if alias_tokens and all(token.kind == "name" for token in alias_tokens):  # a typedef or a macro
-            buffer = replace(buffer, element=" ".join(token.text for token in alias_tokens))
-        if not buffer.element:
-            buffer = replace(buffer, element=self._element_in_kernels(name))
-        dtype, size_bytes = _dtype(buffer.element), self._bytes(buffer)
+        alias_tokens = self.program.values_by_name.get(buffer.element_type, ())
+        if alias_tokens and all(token.kind == "name" for token in alias_tokens):  # The type is a typedef or a macro.
+            buffer = replace(buffer, element_type=" ".join(token.text for token in alias_tokens))
+        if not buffer.element_type:
+            buffer = replace(buffer, element_type=self._element_in_kernels(name))
+        dtype, size_bytes = _dtype(buffer.element_type), self._bytes(buffer)
         if size_bytes is not None and size_bytes % ELEMENT_BYTES[dtype]:
             dtype = "u8"
         content = {"inputs": "random", "value": "random", "zero": "zero", "": "uninitialised"}.get(
-            buffer.filled, "random"
+            buffer.filled_by, "random"
         )
-        if buffer.filled == "unknown":
+        if buffer.filled_by == "unknown":
             content = "random" if self._is_read_first(name) else "uninitialised"
-        if content == "random" and _is_opaque(buffer.element):
+        if content == "random" and _is_own_type(buffer.element_type):
             content = "zero"
-            reason = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
+            reason = f"its elements are '{buffer.element_type}', a type for which only zeros are surely valid"
             self.proposal.guess(f"the content of '{plain_name(name)}'", "zeros", reason)
         if content == "zero" and dtype in FLOATS and self._is_only_read(name):
             content = "random"
-            reason = "the host only sets it to zero, and a race between equal values cannot be seen"
+            reason = "the host only zeroes it, and equal values would hide races"
             self.proposal.guess(f"the content of '{plain_name(name)}'", "random numbers", reason)
         elements = (
             ""
             if size_bytes is None
             else self._elements(name, buffer, max(1, size_bytes // ELEMENT_BYTES[dtype]), dtype)
         )
-        return BufferTemplate(self.names[name], dtype, elements, content)
+        return BufferTemplate(self.buffer_name_by_variable[name], dtype, elements, content)
 
     def _elements(self, name: str, buffer: HostBuffer, count: int, dtype: str) -> str:
         """Return the number of elements of a buffer as an expression of the sizes."""
-        if name in self.values:
+        if name in self.replacement_values:
             return str(count)
-        per_item = _item_bytes(buffer.element) // ELEMENT_BYTES[dtype]
-        element_tokens = product(self.program.factors(name)) or buffer.elements
-        for tokens, multiplier in ((element_tokens, f" * {per_item}" if per_item > 1 else ""), (buffer.bytes, "")):
+        elements_per_item = _item_bytes(buffer.element_type) // ELEMENT_BYTES[dtype]
+        element_tokens = product(self.program.factors(name)) or buffer.element_count
+        for tokens, multiplier in (
+            (element_tokens, f" * {elements_per_item}" if elements_per_item > 1 else ""),
+            (buffer.byte_count, ""),
+        ):
             if not tokens:
                 continue
-            divisor = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.bytes and ELEMENT_BYTES[dtype] > 1 else ""
+            divisor = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.byte_count and ELEMENT_BYTES[dtype] > 1 else ""
             try:
-                converted = convert(tokens, {**self._values_at(), **self.roots})
+                converted = convert(tokens, {**self._values_at(), **self.size_name_by_variable})
                 text = converted if re.fullmatch(r"\w+", converted) else f"({converted})"
                 text = f"{text}{multiplier}{divisor}" if multiplier or divisor else converted
                 if self._equals_size_expression(text, count):
@@ -555,36 +591,43 @@ class _Writer:
     def _element_in_kernels(self, name: str) -> str:
         """Return the C type of a buffer's elements, from the first kernel that receives the buffer; else "float"."""
         for launched_kernel in self.launched_kernels:
-            for parameter, argument in launched_kernel.pairs:
-                if parameter.is_pointer and self.program.pointer(argument) == name:
-                    return launched_kernel.facts.elements.get(parameter.name, "float")
+            for parameter, argument in launched_kernel.argument_pairs:
+                if parameter.is_pointer and self.program.buffer_name(argument) == name:
+                    return launched_kernel.summary.element_types.get(parameter.name, "float")
         return "float"
 
     def _is_read_first(self, name: str) -> bool:
-        """Return whether the first kernel that uses a buffer may read old values of the buffer."""
-        for launched_kernel, pointer in self._uses(name):
-            atomic = any(used.startswith("atomic") for used in launched_kernel.facts.names)
-            return atomic or pointer in launched_kernel.facts.read or pointer not in launched_kernel.facts.stored
+        """Return whether the first kernel that uses a buffer may read values from before the launch."""
+        for launched_kernel, pointer in self._kernels_with_buffer(name):
+            atomic = any(name.startswith("atomic") for name in launched_kernel.summary.body_names)
+            return (
+                atomic
+                or pointer in launched_kernel.summary.read_pointers
+                or pointer not in launched_kernel.summary.store_kinds
+            )
         return True
 
     def _is_only_read(self, name: str) -> bool:
-        """Return whether every kernel that gets a buffer reads it, and none writes to it."""
+        """Return whether all kernels that get a buffer read it, and no kernel writes to it."""
         return all(
-            pointer in launched_kernel.facts.read and pointer not in launched_kernel.facts.stored
-            for launched_kernel, pointer in self._uses(name)
+            pointer in launched_kernel.summary.read_pointers and pointer not in launched_kernel.summary.store_kinds
+            for launched_kernel, pointer in self._kernels_with_buffer(name)
         )
 
-    def _uses(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
+    def _kernels_with_buffer(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
         """Yield each kernel that gets a buffer, in launch order, and the name of the pointer parameter."""
         for launched_kernel in self.launched_kernels:
-            for parameter, argument in launched_kernel.pairs:
-                if parameter.is_pointer and self.program.pointer(argument) == name:
+            for parameter, argument in launched_kernel.argument_pairs:
+                if parameter.is_pointer and self.program.buffer_name(argument) == name:
                     yield launched_kernel, parameter.name
 
     def _pointer(
         self, launched_kernel: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]
     ) -> tuple[str, str]:
-        """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
+        """Return the buffer that a pointer argument points to, and the argument as header text.
+
+        If the host code has no such buffer, a new one is added to the header.
+        """
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
                 f"{self.path}: '{parameter.name}' of {launched_kernel.kernel.name} points to pointers, which a "
@@ -595,23 +638,24 @@ class _Writer:
             )
         name, offsets = self.program.buffer_and_offsets(tokens)
         if name:
-            return self.names[name], self._address_text(
+            return self.buffer_name_by_variable[name], self._address_text(
                 launched_kernel, name, offsets
-            ) if offsets else f'"{self.names[name]}"'
+            ) if offsets else f'"{self.buffer_name_by_variable[name]}"'
         name = plain_name("".join(t.text for t in tokens if t.kind == "name")) or parameter.name
         name = name if re.fullmatch(r"[A-Za-z_]\w*", name) else parameter.name
         if name not in self.buffers:
-            element = launched_kernel.facts.elements.get(parameter.name, "float")
-            content = "zero" if _is_opaque(element) else "random"
+            element = launched_kernel.summary.element_types.get(parameter.name, "float")
+            content = "zero" if _is_own_type(element) else "random"
             elements = str(self.given_sizes[name]) if name in self.given_sizes else ""
             self.buffers[name] = BufferTemplate(self._free_name(name), _dtype(element), elements, content)
         return self.buffers[name].name, f'"{self.buffers[name].name}"'
 
     def _address_text(self, launched_kernel: LaunchedKernel, name: str, offsets: Sequence[Sequence[Token]]) -> str:
-        """Return an address within a buffer as header text; if the offset is unknown, the buffer's start, as a
-        guess.
+        """Return an address within a buffer as header text.
+
+        If the offset is unknown, return the address of the buffer and add a guess.
         """
-        buffer_name, element_type = self.names[name], self.program.buffers[name].element
+        buffer_name, element_type = self.buffer_name_by_variable[name], self.program.buffers[name].element_type
         offset_tokens = product(offsets, "+")
         try:
             offset = self._evaluate(offset_tokens, launched_kernel)
@@ -621,10 +665,13 @@ class _Writer:
             return f'"{buffer_name}"'
         if not offset:
             return f'"{buffer_name}"'
-        per_item = _item_bytes(element_type) // ELEMENT_BYTES[self.buffers[name].type]
+        elements_per_item = _item_bytes(element_type) // ELEMENT_BYTES[self.buffers[name].type]
         text = self._expression(offset_tokens, offset, launched_kernel)
         return table_of(
-            {"buffer": f'"{buffer_name}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'}
+            {
+                "buffer": f'"{buffer_name}"',
+                "offset": f'"{f"({text}) * {elements_per_item}" if elements_per_item > 1 else text}"',
+            }
         )
 
 
@@ -637,13 +684,13 @@ def _float_value(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[
 
 
 def _dtype(element: str) -> str:
-    """Return the dtype that stores elements of a C type; `f32` for a structure."""
+    """Return the dtype with which a header describes elements of a C type; `f32` for a structure."""
     dtype = dtype_of(element) or "f32"
     return {"bool": "u8", "u16": "i16"}.get(dtype, dtype)
 
 
-def _is_opaque(element: str) -> bool:
-    """Return whether the file itself defines a type; then only zeros are known to be a valid value."""
+def _is_own_type(element: str) -> bool:
+    """Return whether the file itself defines a type, so that only zeros are known to be a valid value."""
     return not dtype_of(element)
 
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.adopting.file_facts import LaunchedKernel
 from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, plain_name
 from opbench.adopting.host_program import HostProgram, product
-from opbench.adopting.matching import NON_INTEGER_TYPE, Match, fields_with_defaults, tensor_axes
+from opbench.adopting.matching import NON_INTEGER_TYPE, Match, axis_defaults, tensor_axes
+from opbench.adopting.parsed_file import LaunchedKernel
 from opbench.adopting.proposal import Proposal, grid_components
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
@@ -22,10 +22,10 @@ from opbench.source.tokens import Token
 GRID_AXES = ("rows", "m", "n")
 """Axes for which a grid may have one block per element."""
 MAX_THREADS_PER_ELEMENT, MIN_BLOCK_ELEMENTS = 4, 1024
-"""A launch with more than 4 threads per element (of at least 1024) was not made for these elements."""
+"""A launch contradicts a size if it has this many threads per element, with at least this many elements."""
 LOOP_KEYWORDS = frozenset(("for", "while", "do"))
 MIN_LITERAL = 64
-"""The smallest number in a launch that is taken for the size with the same value."""
+"""The smallest number in a launch that stands for the size with the same value."""
 
 
 @dataclass
@@ -38,61 +38,66 @@ class LaunchSizes:
     program: HostProgram
     values_by_name: dict[str, Sequence[Token] | str] = field(default_factory=dict)
     """Host variables: each with the name of its axis (a string) if it has one, else with the tokens of its value."""
-    fixed: dict[str, int] = field(default_factory=dict)
+    required_sizes: dict[str, int] = field(default_factory=dict)
     """Axes whose size the header must require, with the size."""
 
-    def find(self) -> None:
-        """Match host variables with axes, and require the sizes that the file does not let vary."""
+    def match_variables(self) -> None:
+        """Match host variables with axes, and require the sizes that the file fixes."""
         launch, match = self.launched_kernel.launch, self.match
         self.values_by_name |= launch.values_by_name if launch else {}
-        for parameter, argument in self.launched_kernel.pairs:
-            axis = match.axes.get(parameter.name)
+        for parameter, argument in self.launched_kernel.argument_pairs:
+            axis = match.axis_by_parameter.get(parameter.name)
             if axis and len(argument) == 1 and self._can_stand_for_axis(argument[0]):
                 self.values_by_name[argument[0].text] = axis
-        for group, argument in zip(self.launched_kernel.groups, launch.arguments if launch else (), strict=False):
-            if group.is_struct and len(argument) == 1:  # fields of what a function gets, as its own code names them
+        for argument_group, argument in zip(
+            self.launched_kernel.argument_groups, launch.arguments if launch else (), strict=False
+        ):
+            if argument_group.is_struct and len(argument) == 1:  # Host code can use the fields of a structure by name.
                 axes_of_fields = {
-                    f"{argument[0].text}.{p.name}": match.axes[p.name] for p, _ in group.fields if p.name in match.axes
+                    f"{argument[0].text}.{p.name}": match.axis_by_parameter[p.name]
+                    for p, _ in argument_group.fields
+                    if p.name in match.axis_by_parameter
                 }
                 self.values_by_name |= axes_of_fields
         self._note_options()
-        self.proposal.requires += match.equal
+        self.proposal.requires += match.equal_axes
         self._relate_axes()
-        for axis in match.missing:
+        for axis in match.missing_axes:
             self._find_axis(axis)
         self._require_constants_of_the_kernel()
         self._require_defaults()
 
     def _can_stand_for_axis(self, argument: Token) -> bool:
-        """Return whether an argument can stand for an axis everywhere: a variable, or a number of at least
-        `MIN_LITERAL`.
-        """
+        """Return whether an argument means the same axis everywhere: a variable, or a number from `MIN_LITERAL` on."""
         return argument.kind != "number" or not argument.text.isdigit() or int(argument.text) >= MIN_LITERAL
 
     def _relate_axes(self) -> None:
         """Add requirements on axes that share one variable or depend on another axis."""
         axis_by_argument: dict[str, str] = {}
-        for parameter, argument in self.launched_kernel.pairs:
-            axis, argument_text = self.match.axes.get(parameter.name), "".join(token.text for token in argument)
+        for parameter, argument in self.launched_kernel.argument_pairs:
+            axis, argument_text = (
+                self.match.axis_by_parameter.get(parameter.name),
+                "".join(token.text for token in argument),
+            )
             if not axis or all(token.kind == "number" for token in argument):
                 continue
             if (first_axis := axis_by_argument.setdefault(argument_text, axis)) != axis:
                 self.proposal.require(f"{axis} == {first_axis}")
-                self.proposal.guess(axis, first_axis, f"the launch gives {argument_text} for both")
+                self.proposal.guess(axis, first_axis, f"the launch passes {argument_text} for both")
                 self.values_by_name[argument[0].text] = (
                     first_axis if len(argument) == 1 else self.values_by_name[argument[0].text]
                 )
             elif len(argument) > 1:
                 with contextlib.suppress(UnsupportedExpression):
                     text = convert(argument, self.values_by_name)
-                    if set(re.findall(r"[A-Za-z_]\w*", text)) & set(self.match.axes.values()) - {axis}:
+                    if set(re.findall(r"[A-Za-z_]\w*", text)) & set(self.match.axis_by_parameter.values()) - {axis}:
                         self.proposal.require(f"{axis} == {text}")
-                        self.proposal.guess(axis, text, "the launch gives this for it")
+                        self.proposal.guess(axis, text, "the launch passes this expression")
 
     def _note_options(self) -> None:
         """Add a guess for each default value of a command-line option that the launch depends on."""
         launch = self.launched_kernel.launch
-        if launch is None or not launch.options:
+        if launch is None or not launch.option_expressions:
             return
         unvisited = [
             t.text for tokens in (*launch.configuration, *launch.arguments) for t in tokens if t.kind == "name"
@@ -107,33 +112,34 @@ class LaunchSizes:
             unvisited += [token.text for token in value if token.kind == "name"]
             value_text = "".join(token.text for token in value)
             if (
-                name in launch.options
+                name in launch.option_expressions
                 and value_text
-                and value_text != launch.options[name]
+                and value_text != launch.option_expressions[name]
                 and not isinstance(self.values_by_name.get(name), str)
             ):
-                reason = f"its value without arguments; {launch.options[name]} changes it"
+                reason = f"its default; the host code can set it by {launch.option_expressions[name]}"
                 self.proposal.guess(f"'{name}'", value_text, reason)
 
     def _shape(self, name: str) -> list[str]:
         """Return the axes of the tensor that a pointer parameter stands for; empty without a tensor."""
         problem = self.match.problem
         shapes: dict[str, str] = {**problem.inputs, **problem.outputs}
-        return shapes.get(self.match.names.get(name, ""), "").split()
+        return shapes.get(self.match.tensor_by_pointer.get(name, ""), "").split()
 
     def _find_axis(self, axis: str) -> None:
         """Find the size of an axis that no parameter gives: from the sizes of buffers, else from the grid.
 
-        Adds a contradiction if the file does not say the size.
+        Adds a contradiction if the file does not give the size.
         """
         pairs = sorted(
-            self._arguments_of(), key=lambda pair: self.match.names.get(pair[0].name) in self.match.problem.outputs
+            self._arguments_of(),
+            key=lambda pair: self.match.tensor_by_pointer.get(pair[0].name) in self.match.problem.outputs,
         )
-        for parameter, argument in pairs:  # an input first: its size is written in its own order of axes
+        for parameter, argument in pairs:  # Inputs first: their factors are in the order of their axes.
             shape = self._shape(parameter.name)
             if axis not in shape:
                 continue
-            buffer_name = self.program.pointer(argument)
+            buffer_name = self.program.buffer_name(argument)
             factors = self.program.factors(buffer_name) if buffer_name else []
             if len(shape) == 1:
                 tokens: Sequence[Token] = product(factors)
@@ -144,16 +150,16 @@ class LaunchSizes:
         launch = self.launched_kernel.launch
         grid_x = launch.configuration[0] if launch and launch.configuration else ()
         may_be_per_block = (
-            len(tensor_axes(self.match.problem)) > 1 or "threadIdx" not in self.launched_kernel.facts.names
+            len(tensor_axes(self.match.problem)) > 1 or "threadIdx" not in self.launched_kernel.summary.body_names
         )
-        if axis in GRID_AXES and len(self.match.missing) == 1 and len(grid_x) == 1 and may_be_per_block:
+        if axis in GRID_AXES and len(self.match.missing_axes) == 1 and len(grid_x) == 1 and may_be_per_block:
             if grid_x[0].kind == "name" and grid_x[0].text not in self.values_by_name:
                 self.values_by_name[grid_x[0].text] = axis
-                self.proposal.guess(axis, grid_x[0].text, "the grid has so many blocks")
+                self.proposal.guess(axis, grid_x[0].text, "the grid has this number of blocks")
                 return
-            if self._require_size(axis, grid_x, "the grid has so many blocks"):
+            if self._require_size(axis, grid_x, "the grid has this number of blocks"):
                 return
-        text = f"nothing in the file says the size of {self.match.operator}'s axis {axis}"
+        text = f"the file does not give the size of {self.match.operator}'s axis {axis}"
         self.proposal.contradict("axis", axis, text)
 
     def _launch(self) -> HostLaunch | None:
@@ -165,16 +171,16 @@ class LaunchSizes:
     def _arguments_of(self, launch: HostLaunch | None = None) -> list[tuple[Parameter, tuple[Token, ...]]]:
         """Return the kernel's parameters with the arguments of a launch in the whole program."""
         launch = launch or self._launch()
-        if launch is None or any(group.is_struct for group in self.launched_kernel.groups):
-            return self.launched_kernel.pairs
-        return [(p, g) for (p, _), g in zip(self.launched_kernel.pairs, launch.arguments, strict=False)]
+        if launch is None or any(argument_group.is_struct for argument_group in self.launched_kernel.argument_groups):
+            return self.launched_kernel.argument_pairs
+        return [(p, g) for (p, _), g in zip(self.launched_kernel.argument_pairs, launch.arguments, strict=False)]
 
     def _require_size(self, axis: str, tokens: Sequence[Token], reason: str) -> bool:
         """Require that an axis has the value of a host expression; return False if the value is unknown or below 1."""
         value = self._value(tokens)
         if value is None or value < 1:
             return False
-        self.fixed[axis] = value
+        self.required_sizes[axis] = value
         self.proposal.require(f"{axis} == {value}")
         self.proposal.guess(axis, str(value), reason)
         return True
@@ -184,13 +190,13 @@ class LaunchSizes:
         launches = [launch for launch in self.program.launches if launch.kernel == self.launched_kernel.kernel.name]
         for launch in launches[1:]:
             for other_parameter, argument in self._arguments_of(launch):
-                if other_parameter == parameter and self._value(argument) not in (None, self.fixed.get(axis)):
-                    text = f"another launch gives the kernel another {parameter.name}"
+                if other_parameter == parameter and self._value(argument) not in (None, self.required_sizes.get(axis)):
+                    text = f"another launch passes another value of {parameter.name}"
                     self.proposal.contradict("launch", axis, text)
                     return
 
     def _value(self, tokens: Sequence[Token]) -> int | None:
-        """Return the value of an expression in host code; None if it is unknown."""
+        """Return the value of an expression at the end of the host program; None if it is unknown."""
         try:
             return self.program.value(tokens)
         except UnsupportedExpression:
@@ -199,34 +205,32 @@ class LaunchSizes:
     def _require_constants_of_the_kernel(self) -> None:
         """Require the size of an axis whose argument is a constant that the kernel's code uses, too."""
         for parameter, argument in self._arguments_of():
-            axis = self.match.axes.get(parameter.name)
+            axis = self.match.axis_by_parameter.get(parameter.name)
             names = {token.text for token in argument if token.kind == "name"}
-            if axis and names & self.program.fixed & self.launched_kernel.facts.names:
-                self._require_size(axis, argument, f"the kernel uses {', '.join(sorted(names))} itself")
+            if axis and names & self.program.device_constants & self.launched_kernel.summary.body_names:
+                self._require_size(axis, argument, f"the kernel's code uses {', '.join(sorted(names))}")
 
     def _require_defaults(self) -> None:
         """Require the default of each axis without a tensor and a parameter, such as a stride."""
-        match, matched_axes = self.match, set(self.match.axes.values())
-        axes_of_tensors, defaults = tensor_axes(match.problem), fields_with_defaults(match.problem)
+        match, matched_axes = self.match, set(self.match.axis_by_parameter.values())
+        axes_of_tensors, defaults = tensor_axes(match.problem), axis_defaults(match.problem)
         for axis, value in match.problem.axes.items():
             if not isinstance(value, int) or axis in axes_of_tensors or axis in matched_axes:
                 continue
-            if isinstance(match.problem, TorchOperator):  # its tensors have axes of their own, such as x_dim0
+            if isinstance(match.problem, TorchOperator):  # Its tensors have axes of their own, such as x_dim0.
                 continue
             if axis in defaults:
                 self.proposal.require(f"{axis} == {defaults[axis]}")
-                reason = "no parameter is named so, and this is its default"
+                reason = "no parameter has this name, and this is the default"
                 self.proposal.guess(axis, str(defaults[axis]), reason)
             else:
-                text = f"nothing in the file says {match.operator}'s {axis}"
+                text = f"the file does not give {match.operator}'s {axis}"
                 self.proposal.contradict("axis", axis, text)
 
-    def number(self, dimension_index: int, component_index: int) -> int | None:
-        """Return a component of the grid (`dimension_index` 0) or the block (1) as a number; None if a size
-        may vary.
-        """
+    def component_value(self, dimension_index: int, component_index: int) -> int | None:
+        """Return a component of the grid (`dimension_index` 0) or of the block (1); None if it depends on a size."""
         launch = self._launch()
-        if launch is None or len(self.fixed) < len(tensor_axes(self.match.problem)):
+        if launch is None or len(self.required_sizes) < len(tensor_axes(self.match.problem)):
             return None
         try:
             return self.program.value(
@@ -237,13 +241,13 @@ class LaunchSizes:
 
     def require(self, grid: Sequence[str], block: Sequence[str]) -> None:
         """Add the requirements of a grid without rounding up: multiples of its divisors, or one fixed size."""
-        match, has_grid_stride_loop = self.match, "gridDim" in self.launched_kernel.facts.names
+        match, has_grid_stride_loop = self.match, "gridDim" in self.launched_kernel.summary.body_names
         axes = [a for a, value in match.problem.axes.items() if isinstance(value, int)]
         self._contradict_grid(grid, axes)
         names_in_launch = {word for text in (*grid, *block) for word in re.findall(r"[A-Za-z_]\w*", text)}
         if not has_grid_stride_loop:
             for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)\b(?!\) \+ 1)", " ".join((*grid, *block))):
-                if axis in axes and axis not in self.fixed:
+                if axis in axes and axis not in self.required_sizes:
                     self.proposal.require(f"{axis} % {divisor} == 0")
                     reason = f"the launch divides {axis} by {divisor} without rounding up"
                     self.proposal.guess(axis, f"a multiple of {divisor}", reason)
@@ -251,22 +255,22 @@ class LaunchSizes:
             self.launched_kernel.launch is None
             or names_in_launch & set(axes)
             or has_grid_stride_loop
-            or len(self.fixed) == len(tensor_axes(match.problem))
+            or len(self.required_sizes) == len(tensor_axes(match.problem))
         ):
             return
         for parameter, argument in self._arguments_of():
-            axis = match.axes.get(parameter.name, "")
-            if axis in tensor_axes(match.problem) and axis not in self.fixed:
-                self._require_size(axis, argument, "the grid is made for this size")
+            axis = match.axis_by_parameter.get(parameter.name, "")
+            if axis in tensor_axes(match.problem) and axis not in self.required_sizes:
+                self._require_size(axis, argument, "the grid fits only this size")
                 self._contradict_conflicting_sizes(parameter, axis)
-        if not self.fixed:
-            text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
+        if not self.required_sizes:
+            text = "the grid does not depend on an axis; write an expression of the axes"
             has_block_stride_loop = (
-                LOOP_KEYWORDS & self.launched_kernel.facts.names
-                and "blockDim" in self.launched_kernel.facts.names
+                LOOP_KEYWORDS & self.launched_kernel.summary.body_names
+                and "blockDim" in self.launched_kernel.summary.body_names
                 and list(grid) == ["1"]
             )
-            if has_block_stride_loop or not self.launched_kernel.facts.names:
+            if has_block_stride_loop or not self.launched_kernel.summary.body_names:
                 self.proposal.notes.append(text)
             else:
                 self.proposal.contradict("grid", "", text)
@@ -275,14 +279,14 @@ class LaunchSizes:
         """Add a contradiction if a launch covers only a part of buffers, or has more dimensions than the tensors."""
         sizes, add = tensor_axes(self.match.problem), self.proposal.contradict
         sized_components = [component for component in grid if set(re.findall(r"[A-Za-z_]\w*", component)) & set(axes)]
-        varying_axes = [axis for axis in self._output_axes() if axis not in self.fixed]
+        varying_axes = [axis for axis in self._output_axes() if axis not in self.required_sizes]
         names_in_grid = {word for component in grid for word in re.findall(r"[A-Za-z_]\w*", component)}
         axes_in_grid = [axis for axis in varying_axes if axis in names_in_grid]
         if (
             len(sized_components) > 1
             and axes_in_grid
             and not names_in_grid & (set(axes) - set(varying_axes))
-            and "gridDim" not in self.launched_kernel.facts.names
+            and "gridDim" not in self.launched_kernel.summary.body_names
         ):
             requirements = " ".join(self.proposal.requires)
             for axis in [
@@ -291,27 +295,25 @@ class LaunchSizes:
                 if axis not in names_in_grid and not re.search(rf"\b{axis}\b", requirements)
             ]:
                 self.proposal.require(f"{axis} == {axes_in_grid[0]}")
-                reason = f"the grid has {axes_in_grid[0]} for both sides"
+                reason = f"both dimensions of the grid use {axes_in_grid[0]}"
                 self.proposal.guess(axis, axes_in_grid[0], reason)
         token_texts = [token.text for token in self.launched_kernel.kernel.tokens]
-        for name in self.match.axes if len(sizes) == 1 else ():
+        for name in self.match.axis_by_parameter if len(sizes) == 1 else ():
             if [name, "*", name] in (token_texts[index : index + 3] for index in range(len(token_texts))):
                 add("sizes", name, f"the kernel has {name} * {name} elements, not {name}")
         if len(sizes) == 1 and len(sized_components) > 1:
             text = (
-                f"the grid has {len(sized_components)} sizes of elements, and {self.match.operator}'s tensors have one"
+                f"the grid depends on {len(sized_components)} sizes, and {self.match.operator}'s tensors have one axis"
             )
             add("grid", sizes[0], text)
-        for parameter, argument in (*self.launched_kernel.pairs, *self._arguments_of()):
-            if parameter.is_pointer and parameter.name in self.match.names:
+        for parameter, argument in (*self.launched_kernel.argument_pairs, *self._arguments_of()):
+            if parameter.is_pointer and parameter.name in self.match.tensor_by_pointer:
                 self._contradict_pointer(parameter, argument)
         for launch in filter(None, (self.launched_kernel.launch, self._launch())):
             for parameter, argument in self._arguments_of(launch):
-                loop_variables = [token.text for token in argument if token.text in launch.changing]
+                loop_variables = [token.text for token in argument if token.text in launch.loop_variables]
                 if loop_variables and (not parameter.is_pointer or loop_variables[0] == argument[0].text):
-                    text = (
-                        f"the turns of a loop launch the kernel with other values of '{plain_name(loop_variables[0])}'"
-                    )
+                    text = f"a loop launches the kernel with different values of '{plain_name(loop_variables[0])}'"
                     self.proposal.contradict("launch", parameter.name, text)
 
     def _output_axes(self) -> list[str]:
@@ -326,7 +328,7 @@ class LaunchSizes:
         offsets = self.program.buffer_and_offsets(argument)[1]
         if offsets or "+" in texts or (texts[:1] == ["&"] and "[" in texts and not argument_text.endswith("[0]")):
             offset_text = "".join(token.text for token in offsets[0]) if offsets else argument_text
-            text = f"the launch gives '{parameter.name}' a part of a buffer: {plain_name(offset_text)}"
+            text = f"the launch passes an offset into a buffer as '{parameter.name}': {plain_name(offset_text)}"
             self.proposal.contradict("launch", parameter.name, text)
         elif "?" in texts:
             self.proposal.contradict(
@@ -348,29 +350,29 @@ class LaunchSizes:
             for tensor in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())
         }
         for parameter, argument in self._arguments_of():
-            tensor = tensors.get(self.match.names.get(parameter.name, ""))
+            tensor = tensors.get(self.match.tensor_by_pointer.get(parameter.name, ""))
             axes = self._shape(parameter.name)
             if tensor is None or not axes or any(axis not in axis_sizes for axis in axes):
                 continue
             needed_elements = math.prod(axis_sizes[axis] for axis in axes)
-            buffer_bytes = self.program.bytes_of(self.program.pointer(argument))
+            buffer_bytes = self.program.bytes_of(self.program.buffer_name(argument))
             if buffer_bytes is not None and buffer_bytes < needed_elements * ELEMENT_BYTES[tensor.dtype]:
                 text = (
                     f"'{parameter.name}' has {buffer_bytes} bytes, and {self.match.operator}'s {tensor.name} "
-                    "would have more"
+                    f"needs {needed_elements * ELEMENT_BYTES[tensor.dtype]}"
                 )
                 self.proposal.contradict("sizes", parameter.name, text)
-            store_indices = self.launched_kernel.facts.indices.get(parameter.name, ())
+            store_indices = self.launched_kernel.summary.store_indices.get(parameter.name, ())
             if (
                 tensor.name in self.match.problem.outputs
                 and len(store_indices) == 1
-                and not LOOP_KEYWORDS & self.launched_kernel.facts.names
+                and not LOOP_KEYWORDS & self.launched_kernel.summary.body_names
             ):
                 self._contradict_threads(launch, needed_elements, all_values)
 
     def _contradict_vectors(self) -> None:
         """Add a contradiction for a size that counts vectors such as float4 instead of elements."""
-        element_types = self.launched_kernel.facts.elements.values()
+        element_types = self.launched_kernel.summary.element_types.values()
         width = max(
             (
                 int(element_type[-1])
@@ -382,27 +384,32 @@ class LaunchSizes:
         if not width:
             return
         bits = width.bit_length() - 1
-        is_scaled = bool({str(width), str(width - 1), str(bits)} & self.launched_kernel.facts.numbers)
+        is_scaled = bool({str(width), str(width - 1), str(bits)} & self.launched_kernel.summary.number_literals)
         launch = self._launch() or self.launched_kernel.launch
         all_values = {**self.program.values_by_name, **(launch.values_by_name if launch else {})}
         for parameter, argument in self._arguments_of():
-            axis = self.match.axes.get(parameter.name, "")
+            axis = self.match.axis_by_parameter.get(parameter.name, "")
             value = all_values.get(argument[0].text, argument) if len(argument) == 1 else argument
             is_quotient = [token.text for token in value][-2:] in (["/", str(width)], [">", str(bits)])
             if axis and (is_quotient or not is_scaled):
-                text = f"'{parameter.name}' counts vectors of {width}, and {self.match.operator}'s {axis} elements"
+                text = (
+                    f"'{parameter.name}' counts vectors of {width}, and {self.match.operator}'s {axis} counts elements"
+                )
                 self.proposal.contradict("sizes", parameter.name, text)
 
     def _contradict_lengths(self) -> None:
         """Add a contradiction for a size that is a buffer's length, if the operator needs the side of a square."""
-        if not self.match.equal:
+        if not self.match.equal_axes:
             return
-        names = [self.program.pointer(argument) for p, argument in self._arguments_of() if len(self._shape(p.name)) > 1]
+        names = [
+            self.program.buffer_name(argument) for p, argument in self._arguments_of() if len(self._shape(p.name)) > 1
+        ]
         lengths = [factors[0] for name in names if len(factors := self.program.factors(name)) == 1]
         length_texts = [[token.text for token in length] for length in lengths]
         for parameter, argument in self._arguments_of():
-            if self.match.axes.get(parameter.name) and [token.text for token in argument] in length_texts:
-                text = f"a buffer has {plain_name(argument[0].text)} elements, and {self.match.operator}'s are squares"
+            if self.match.axis_by_parameter.get(parameter.name) and [token.text for token in argument] in length_texts:
+                length = plain_name(argument[0].text)
+                text = f"a buffer has only {length} elements, and the tensors of {self.match.operator} are squares"
                 self.proposal.contradict("sizes", parameter.name, text)
 
     def _contradict_row_column_product(self, launch: HostLaunch, values_by_name: Mapping[str, Sequence[Token]]) -> None:
@@ -410,27 +417,25 @@ class LaunchSizes:
         size_arguments = [
             g
             for p, g in self._arguments_of(launch)
-            if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type))
+            if not (p.is_pointer or p.texture_kind or re.search(NON_INTEGER_TYPE, p.type))
         ]
-        if self.match.axes or len(size_arguments) < 2 or len(self.fixed) != 1:
+        if self.match.axis_by_parameter or len(size_arguments) < 2 or len(self.required_sizes) != 1:
             return
         with contextlib.suppress(UnsupportedExpression):
             sizes = [number_of(argument, values_by_name) for argument in size_arguments]
-            if math.prod(sizes) < (element_count := next(iter(self.fixed.values()))):
-                text = (
-                    f"the kernel is given {' x '.join(map(str, sizes))} elements, and the buffers have {element_count}"
-                )
+            if math.prod(sizes) < (element_count := next(iter(self.required_sizes.values()))):
+                text = f"the launch passes {' x '.join(map(str, sizes))} elements, and the buffers have {element_count}"
                 self.proposal.contradict("sizes", "", text)
 
     def _sizes_at(self, launch: HostLaunch) -> dict[str, int]:
         """Return the sizes of the axes at a launch, as far as the file gives them."""
-        sizes = dict(self.fixed)
+        sizes = dict(self.required_sizes)
         for parameter, argument in self._arguments_of(launch):
-            axis = self.match.axes.get(parameter.name)
+            axis = self.match.axis_by_parameter.get(parameter.name)
             with contextlib.suppress(UnsupportedExpression):
                 if axis and axis not in sizes:
                     sizes[axis] = number_of(argument, {**self.program.values_by_name, **launch.values_by_name})
-        for rule in self.match.equal:
+        for rule in self.match.equal_axes:
             axis, _, other = rule.partition(" == ")
             sizes |= {axis: sizes[other]} if other in sizes else {}
         return sizes
@@ -449,7 +454,7 @@ class LaunchSizes:
         except UnsupportedExpression:
             return
         if threads < element_count or threads >= MAX_THREADS_PER_ELEMENT * max(element_count, MIN_BLOCK_ELEMENTS):
-            text = f"the launch has {threads} threads, and {self.match.operator}'s output {element_count} elements"
+            text = f"the launch has {threads} threads, and {self.match.operator}'s output has {element_count} elements"
             self.proposal.contradict("launch", "grid", text)
 
     def workspaces(self) -> dict[str, str]:
@@ -459,8 +464,8 @@ class LaunchSizes:
         """
         result: dict[str, str] = {}
         arguments = {parameter.name: argument for parameter, argument in self._arguments_of()}
-        for name in self.match.extra:
-            buffer = self.program.pointer(arguments.get(name, ()))
+        for name in self.match.workspace_pointers:
+            buffer = self.program.buffer_name(arguments.get(name, ()))
             try:
                 if not buffer:
                     raise UnsupportedExpression(name)

@@ -1,4 +1,4 @@
-"""A proposed header, and functions to write headers with and without an operator."""
+"""Store a proposed header, and write the launches of headers with and without an operator."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.adopting.file_facts import PYTORCH_TYPES, LaunchedKernel
 from opbench.adopting.matching import Contradiction, Guess
+from opbench.adopting.parsed_file import PYTORCH_TYPES, LaunchedKernel
 from opbench.kernels.memory_header import table_of
 from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
 from opbench.source.tokens import Token, closing_angle_bracket, split
@@ -16,20 +16,23 @@ from opbench.source.tokens import Token, closing_angle_bracket, split
 
 @dataclass
 class Proposal:
-    """A proposed header, with guesses, evidence and contradictions to the file."""
+    """A proposed header, with its guesses, its evidence, and its contradictions with the file."""
 
     operator: str
     kernel: str
     lines: list[str] = field(default_factory=list)
+    """The header's lines in TOML, without comment marks."""
     args: list[str] = field(default_factory=list)
     """The kernel's arguments as header text."""
     requires: list[str] = field(default_factory=list)
+    """Expressions over the axes that must be true, such as "n % 4 == 0"."""
     evidence: list[str] = field(default_factory=list)
     """The reasons for the choice of the operator."""
     guesses: list[Guess] = field(default_factory=list)
     contradictions: list[Contradiction] = field(default_factory=list)
-    """Facts in the file that the header would contradict; a header with contradictions is not written."""
+    """Properties of the file that the header contradicts; `opbench adopt` does not write such a header."""
     notes: list[str] = field(default_factory=list)
+    """Sentences that `opbench adopt` prints for the user."""
 
     @property
     def text(self) -> str:
@@ -71,10 +74,10 @@ def template_arguments(launched_kernel: LaunchedKernel, values_by_name: Mapping[
     """Return a launch's template arguments in angle brackets, with float for unknown types; "" for a function."""
     if not launched_kernel.kernel.is_template:
         return ""
-    source_text = written_template(launched_kernel, values_by_name)
-    unknown_types = (PYTORCH_TYPES | launched_kernel.types.keys()) - values_by_name.keys()
+    source_text = template_text(launched_kernel, values_by_name)
+    unknown_types = (PYTORCH_TYPES | launched_kernel.template_types.keys()) - values_by_name.keys()
     text = re.sub(r"\b[A-Za-z_]\w*\b", lambda match: "float" if match[0] in unknown_types else match[0], source_text)
-    return text or f"<{', '.join('float' for _ in launched_kernel.types)}>"
+    return text or f"<{', '.join('float' for _ in launched_kernel.template_types)}>"
 
 
 def missing_template_arguments(launched_kernel: LaunchedKernel) -> list[str]:
@@ -94,16 +97,18 @@ def missing_template_arguments(launched_kernel: LaunchedKernel) -> list[str]:
     ]
 
 
-def written_template(launched_kernel: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
+def template_text(launched_kernel: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
     """Return a launch's template arguments in angle brackets, with host constants replaced by numbers; "" if none."""
     template = launched_kernel.launch.template if launched_kernel.launch else ""
     texts = []
-    constants = {name: value for name, value in values_by_name.items() if not isinstance(value, str)}  # an axis is none
+    constants = {
+        name: value for name, value in values_by_name.items() if not isinstance(value, str)
+    }  # An axis is no constant.
     for argument in filter(None, split(tokens_of(template)[1:-1], ",")):
         text = template[argument[0].start : argument[-1].end]
         value = constants.get(text, ())
         if len(value) == 1 and value[0].kind == "name":
-            text = value[0].text  # true, false or a type
+            text = value[0].text  # It is true, false or a type.
         elif any(token.text in constants for token in argument):
             with contextlib.suppress(UnsupportedExpression):
                 text = convert(argument, constants).replace("//", "/")
@@ -118,7 +123,7 @@ def grid_components(
 
     A variable is replaced by its definition.
     """
-    for _ in range(4):  # a name may stand for another
+    for _ in range(4):  # A variable can stand for another one.
         if (
             len(tokens) == 1
             and isinstance(value := values_by_name.get(tokens[0].text), Sequence)

@@ -11,6 +11,7 @@ from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
 STORED, ADDED = "stored", "added"
+"""Kinds of stores: one that can replace the old content, and one that only adds to the old content."""
 ATOMIC_CALL = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
 STORE_FUNCTION = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
 """Names of functions that store through their first pointer argument."""
@@ -26,9 +27,10 @@ COMPOUND_OPERATORS = "+-*/%&|^"
 def stores(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
 ) -> dict[str, str]:
-    """Return the pointers to which a function stores, directly or in functions that it calls, each with how.
+    """Return the pointers to which a function stores, directly or in functions that it calls.
 
-    The value is "added" if the function only adds to the old content, else "stored". `depth` counts nested calls.
+    The value of a pointer is "added" if the function only adds to the old content, else "stored". `depth` counts
+    nested calls.
     """
     pointer_by_name = {name: name for name in pointers}
     result: dict[str, str] = {}
@@ -93,7 +95,7 @@ def read_before_stored(
 def _read_indices(
     statement: Sequence[Token], pointer_by_name: Mapping[str, str], functions: Mapping[str, Declaration]
 ) -> Iterator[int]:
-    """Yield the index of each pointer's name in a statement through which the statement reads."""
+    """Yield the index of each token in a statement that is the name of a pointer that the statement reads through."""
     non_reads: set[int] = set()
     equals_index = _assignment_index(statement)
     if equals_index > 0 and statement[equals_index - 1].text not in COMPOUND_OPERATORS:
@@ -111,7 +113,7 @@ def _read_indices(
             continue
         closing = closing_bracket(statement, opening)
         if token.text in functions:
-            non_reads |= set(range(opening, closing))  # looked into
+            non_reads |= set(range(opening, closing))  # `pointers_read` searches the called function itself.
         elif ATOMIC_CALL.match(token.text) or STORE_FUNCTION.search(token.text):
             depth = 0
             for argument_index in range(opening + 1, closing):

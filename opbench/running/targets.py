@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from opbench.adopting.adopting import NoOperator, header_of
+from opbench.adopting.adopting import NoOperator, propose_catalog_header
 from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.checking.huge import huge_problems, long_problems
 from opbench.errors import UsageError
@@ -48,7 +48,7 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
     if is_file_without_header(path) and not operator and not catalog.has_proposed_header(path):
-        header_of(path, catalog, operator_name)
+        propose_catalog_header(path, catalog, operator_name)
     if operator_name:
         catalog.set_operator(path, operator_name)
     return catalog.own_variants(path.resolve(), operator_name or operator)
@@ -89,10 +89,10 @@ def read_bare_file(
         return [], plan_of(path, catalog.include, sizes)
     if bare and not memory and not sizes:
         try:
-            proposal = header_of(path, catalog)
+            proposal = propose_catalog_header(path, catalog)
             cases = cases_of(path)
         except UsageError as error:
-            note(f"memory mode: {error.fact if isinstance(error, NoOperator) else error}")
+            note(f"memory mode: {error.explanation if isinstance(error, NoOperator) else error}")
         else:
             note(f"{path}: no header; operator {proposal.operator} ({'; '.join(proposal.evidence)})")
             for guess in proposal.guesses:

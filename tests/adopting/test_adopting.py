@@ -8,8 +8,8 @@ import pytest
 
 from opbench import api
 from opbench.adopting.adopting import NoOperator, adopt, propose
-from opbench.adopting.file_facts import read_file
 from opbench.adopting.matching import Guess
+from opbench.adopting.parsed_file import read_file
 from opbench.adopting.proposal import Proposal
 from opbench.adopting.stores import stores
 from opbench.errors import UsageError
@@ -92,7 +92,7 @@ def test_launches_by_functions_of_the_runtime_are_read(tmp_path: Path) -> None:
     assert 'args = ["x", "out", "n"], cooperative = true }' in found
     plain, _ = header(tmp_path, COOPERATIVE.replace("Cooperative", ""), operator="sum")
     assert 'args = ["x", "out", "n"] }' in plain
-    assert len(notes) == 1 and notes[0].startswith("the grid names no axis")
+    assert len(notes) == 1 and notes[0].startswith("the grid does not depend on an axis")
 
 
 def test_a_later_variable_of_a_declaration_is_read(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_size_that_the_host_is_given_is_tuned(tmp_path: Path) -> None:
 def test_what_is_guessed_is_said(tmp_path: Path) -> None:
     found, notes = header(tmp_path, FIXED)
     assert 'grid = ["n // 256"]' in found and 'args = ["x", "out", "n"]' in found
-    assert notes == ["the file has other kernels, too: other; --kernel NAME takes one of them"]
-    assert [(guess.what, guess.value) for guess in guesses(tmp_path)] == [
+    assert notes == ["the file has other kernels: other; choose one with: --kernel NAME"]
+    assert [(guess.subject, guess.value) for guess in guesses(tmp_path)] == [
         ("the output", "out"),
         ("n", "a multiple of 256"),
     ]
@@ -175,7 +175,7 @@ def test_textures_that_the_host_creates_are_in_the_header(name: str) -> None:
     operators = {operator: CATALOG.operator(operator) for operator in ("transpose", "copy")}
     found = propose(read_file(ADOPTED / f"{name}.cu"), operators)
     assert SEEN[name] in found.lines, found.text
-    said = ["a texel of 'pixels' is 4 elements: what counts texels is n // 4"] if name == "copy_pixels" else []
+    said = ["a texel of 'pixels' has 4 elements, so the size in texels is n // 4"] if name == "copy_pixels" else []
     assert found.notes == said
 
 
@@ -259,7 +259,7 @@ def test_names_of_the_hosts_own_are_resolved_and_what_is_added_to_is_zeroed(tmp_
         'args = ["out", "x", { f32 = "(1.0) / sqrt(n)" }, "n"] },\n'
         "]"
     )
-    assert notes == ["it adds to out, which is zeroed before"]
+    assert notes == ["the kernel adds to out, so the header zeroes it before the launch"]
 
 
 STORING = """\
@@ -330,9 +330,9 @@ def test_a_dispatched_type_and_the_fields_that_a_function_gets_are_read(tmp_path
     assert 'kernel = "softmax_rows<float, 4>"' in found.text
     assert 'grid = ["cdiv(rows, 4)"], block = ["128"], shared = "cols * 4"' in found.text
     assert 'args = ["out", "x", 1.0, { struct = ["rows", "cols"] }]' in found.text
-    assert [(guess.what, guess.value) for guess in found.guesses] == [
+    assert [(guess.subject, guess.value) for guess in found.guesses] == [
         ("'scale'", "1.0"),
-        ("the kernel with its template's arguments", "softmax_rows<float, 4>"),
+        ("the kernel with its template arguments", "softmax_rows<float, 4>"),
     ]
 
 
@@ -369,7 +369,7 @@ def test_sizes_that_a_file_fixes_are_required() -> None:
     found = propose(read_file(ADOPTED / "transpose_fixed.cu"), ALL_OPERATORS)
     assert found.operator == "transpose" and found.args == ['"out"', '"x"'] and found.contradictions == []
     assert found.requires == ["rows == 1024", "cols == 1024"]
-    assert {(guess.what, guess.value) for guess in found.guesses} == {("rows", "1024"), ("cols", "1024")}
+    assert {(guess.subject, guess.value) for guess in found.guesses} == {("rows", "1024"), ("cols", "1024")}
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_what_the_command_line_may_change_is_read_as_its_default(tmp_path: Path,
     assert 'grid = ["cdiv(n, 512)", "1"], block = ["512", "1"]' in launch_line(found) and found.contradictions == []
     assert found.requires == []
     if "?" not in option:
-        assert [(guess.what, guess.value) for guess in found.guesses] == [("'threads'", "512")]
+        assert [(guess.subject, guess.value) for guess in found.guesses] == [("'threads'", "512")]
 
 
 def test_the_element_type_of_the_pointers_is_written(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
     found = propose(read_file(path), ALL_OPERATORS)
     assert found.args == ['"a"', '"b"', '"out"', '"m"', '"k"', '"n"']
     assert 'grid = ["cdiv(n, 16)", "cdiv(m, 16)"]' in launch_line(found)
-    assert sorted((one.what, one.value) for one in found.guesses) == [("K", "n"), ("N", "k")]
+    assert sorted((one.subject, one.value) for one in found.guesses) == [("K", "n"), ("N", "k")]
     path.write_text(MATRICES.replace("C[row * K + col] =", "int at = row * K + col; C[at] ="))
     assert propose(read_file(path), ALL_OPERATORS).args == found.args
     path.write_text(
@@ -514,7 +514,7 @@ def test_a_kernel_that_nothing_launches_gets_a_thread_an_element(tmp_path: Path)
     )
     found = propose(read_file(path), ALL_OPERATORS)
     assert 'grid = ["cdiv(n, 256)"], block = ["256"]' in launch_line(found)
-    assert [guess.what for guess in found.guesses] == ["the launch"]
+    assert [guess.subject for guess in found.guesses] == ["the launch"]
     path.write_text(path.read_text() + "void run(float* x, int n) { launch_by(vector_add, x, x, x, n); }\n")
     assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["launch"]
 
@@ -599,7 +599,7 @@ def test_a_number_that_is_copied_from_the_device_is_a_guess(tmp_path: Path) -> N
         "}\n"
     )
     found = adopt(path, CATALOG)
-    assert "{ f32 = 1.5 }" in found.text and [one.what for one in found.guesses] == ["total"]
+    assert "{ f32 = 1.5 }" in found.text and [one.subject for one in found.guesses] == ["total"]
 
 
 def test_a_launch_whose_argument_a_loop_changes_is_no_header(tmp_path: Path) -> None:
@@ -866,12 +866,12 @@ def test_the_indices_tell_rows_from_columns(tmp_path: Path) -> None:
     path.write_text(MOVED)
     found = propose(read_file(path), ALL_OPERATORS)
     assert found.args == ['"out"', '"x"', '"rows"', '"cols"'] and found.contradictions == []
-    assert {(one.what, one.value) for one in found.guesses} >= {("nx", "rows"), ("ny", "cols")}
+    assert {(one.subject, one.value) for one in found.guesses} >= {("nx", "rows"), ("ny", "cols")}
     path.write_text(MOVED.replace("x + nx * y", "x * ny + y").replace("y + ny * x", "y * nx + x"))
     assert propose(read_file(path), ALL_OPERATORS).args == ['"out"', '"x"', '"cols"', '"rows"']
     path.write_text(path.read_text().replace("nx", "first").replace("ny", "second"))  # whose place says the opposite
     found = propose(read_file(path), ALL_OPERATORS)
-    assert sorted((one.what, one.value) for one in found.guesses if one.what in ("first", "second")) == [
+    assert sorted((one.subject, one.value) for one in found.guesses if one.subject in ("first", "second")) == [
         ("first", "cols"),
         ("second", "rows"),
     ]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from opbench.adopting.file_facts import read_file
 from opbench.adopting.memory_plan import MemoryPlan, plan_of
 from opbench.adopting.memory_proposal import propose_memory
+from opbench.adopting.parsed_file import read_file
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.header import has_memory_header, read_memory_header, read_variants
@@ -193,11 +193,11 @@ def test_a_header_names_the_hosts_sizes_and_keeps_its_expressions(tmp_path: Path
 def test_guesses_of_a_header_without_an_operator_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(TWO)
-    assert [one.what for one in propose_memory(read_file(path)).guesses] == ["blocks"]
+    assert [one.subject for one in propose_memory(read_file(path)).guesses] == ["blocks"]
     path.write_text(
         "__global__ void k(float* x, int n) { x[n] = 1; }\nvoid run(float* x, int n) { k<<<1, 32>>>(x, n); }"
     )
-    assert [(one.what, one.value) for one in propose_memory(read_file(path)).guesses] == [("n", "1000")]
+    assert [(one.subject, one.value) for one in propose_memory(read_file(path)).guesses] == [("n", "1000")]
 
 
 HEADED = """\
@@ -290,7 +290,7 @@ def test_what_host_code_has_of_its_own_is_read(tmp_path: Path) -> None:
     ]
     assert [(b.elements, b.is_bounded) for b in found.buffers[:2]] == [(1024, True), (1000, True)]
     assert not found.buffers[2].is_bounded
-    guesses = {one.what: one.value for one in propose_memory(read_file(path)).guesses}
+    guesses = {one.subject: one.value for one in propose_memory(read_file(path)).guesses}
     assert guesses["rows"] == guesses["cols"] == "64" and "the size of 'z'" in guesses
 
 

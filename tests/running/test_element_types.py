@@ -10,7 +10,7 @@ import pytest
 
 from opbench import api, matrix_product
 from opbench.adopting.adopting import propose
-from opbench.adopting.file_facts import read_file
+from opbench.adopting.parsed_file import read_file
 from opbench.gpu.limits.ceilings import best_time, committed_ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.operator import MAX_I32, Operator

@@ -1,4 +1,4 @@
-"""Facts about a kernel from its text: which pointers it reads and writes, and the formula of its results."""
+"""Summarize a kernel from its text: which pointers it reads and writes, and the formula of its results."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ FORMULAS = {
 
 
 @dataclass(frozen=True)
-class KernelFacts:
+class KernelSummary:
     """A kernel's reads, writes, indices and formula, from its text."""
 
     name: str
     parameters: tuple[Parameter, ...]
     """The kernel's parameters; a structure counts as one parameter for each field."""
-    stored: Mapping[str, str]
+    store_kinds: Mapping[str, str]
     """Pointers that the kernel stores to, with "stored", or "added" if it only adds to the old content."""
-    read: frozenset[str]
+    read_pointers: frozenset[str]
     """Pointers that the kernel reads from."""
-    names: frozenset[str]
+    body_names: frozenset[str]
     """Every identifier and keyword in the kernel's body."""
-    called_names: frozenset[str] = frozenset()
+    reachable_names: frozenset[str] = frozenset()
     """Identifiers and keywords in the kernel's body and in the device functions that it calls."""
-    read_first: frozenset[str] = frozenset()
+    read_before_store: frozenset[str] = frozenset()
     """Pointers that the kernel reads before it stores to them."""
     formula: str = ""
     """The formula of all stored values: "add", "relu" or "same" (a copy); "" for any other or several."""
-    moved: bool = False
+    is_moved: bool = False
     """For the formula "same": whether an element is stored at another index than it was read at."""
-    indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    store_indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The index expressions of stores, by pointer; a variable that stands for a product is replaced by the product."""
-    loaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    load_indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The index expressions of reads, by pointer."""
-    elements: Mapping[str, str] = field(default_factory=dict)
+    element_types: Mapping[str, str] = field(default_factory=dict)
     """The C type of each pointer's elements, with template parameters replaced."""
-    loaded_at: tuple[str, ...] = ()
+    copied_indices: tuple[str, ...] = ()
     """For the formula "same": the index expressions of the elements that are read."""
-    multiplied: frozenset[str] = frozenset()
+    multiplied_names: frozenset[str] = frozenset()
     """Names in the kernel's body that stand next to a `*`."""
-    numbers: frozenset[str] = frozenset()
+    number_literals: frozenset[str] = frozenset()
     """Number literals in the kernel's body."""
 
     @property
@@ -71,38 +71,40 @@ class KernelFacts:
     @property
     def is_readable(self) -> bool:
         """Return whether the kernel's body contains a store that the scan recognises."""
-        return bool(self.stored)
+        return bool(self.store_kinds)
 
 
-def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]) -> KernelFacts:
-    """Return the facts about a kernel from its body and from the device functions that it calls."""
+def summarize_kernel(
+    kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]
+) -> KernelSummary:
+    """Return what a kernel's body, and the device functions that it calls, read, write and compute."""
     pointers = [parameter.name for parameter in parameters if parameter.is_pointer]
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
-    stored = stores(kernel, pointers, functions)
+    store_kinds = stores(kernel, pointers, functions)
     index_values = _index_values(body)
-    formula, moved, loaded_at = _formula(body, pointers, index_values)
+    formula, is_moved, copied_indices = _formula(body, pointers, index_values)
     factors = [token.text for pair in pairwise(body) for token in pair if "*" in (pair[0].text, pair[1].text)]
-    return KernelFacts(
+    return KernelSummary(
         kernel.name,
         tuple(parameters),
-        stored,
+        store_kinds,
         frozenset(pointers_read(kernel, pointers, functions)),
         names,
-        _called_names(names, functions),
+        _reachable_names(names, functions),
         frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
-        moved,
+        is_moved,
         *_store_and_read_indices(body, pointers, index_values),
         {parameter.name: plain_type(parameter.type) for parameter in parameters if parameter.is_pointer},
-        loaded_at,
+        copied_indices,
         names & frozenset(factors),
         frozenset(token.text for token in body if token.kind == "number"),
     )
 
 
 def _index_values(body: Sequence[Token]) -> dict[str, str]:
-    """Return the variables that stand for a product and never change, with the product: `int i = row * n + col;`."""
+    """Return each variable that is assigned a product once, with the product, as in `int i = row * n + col;`."""
     reassigned = _reassigned_variables(body)
     values = {name: "".join(token.text for token in value) for name, value in definitions(body).items()}
     return {name: value for name, value in values.items() if "*" in value and name not in reassigned}
@@ -111,14 +113,14 @@ def _index_values(body: Sequence[Token]) -> dict[str, str]:
 def _formula(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[str, bool, tuple[str, ...]]:
-    """Return the formula that all stores of a kernel share, whether it moves elements, and the indices of its reads.
+    """Return the formula that all stores of a kernel share, whether elements move, and the indices of its reads.
 
     The formula is a key of `FORMULAS`, or "" if the stores have another formula or several.
     """
     loaded: dict[str, tuple[str, str]] = {}
     reassigned = _reassigned_variables(body)
     formulas_and_moves: set[tuple[str, bool]] = set()
-    loaded_at: list[str] = []
+    copied_indices: list[str] = []
     for statement in statements(body):
         store = stored_index(statement, pointers)
         if store is not None:
@@ -130,14 +132,14 @@ def _formula(
             formula = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
             read_indices = [index_values.get(read_index, read_index) for read_index in read_indices]
             formulas_and_moves.add((formula, formula == "same" and read_indices != [index]))
-            loaded_at += read_indices
+            copied_indices += read_indices
         elif [token.text for token in statement[:1] if token.text in pointers]:
             formulas_and_moves.add(("", False))  # an update such as +=
         else:
-            _note_load(statement, pointers, loaded)
+            _add_load(statement, pointers, loaded)
     formula_names = {formula for formula, _ in formulas_and_moves}
     return (
-        (formula_names.pop(), any(moved for _, moved in formulas_and_moves), tuple(loaded_at))
+        (formula_names.pop(), any(is_moved for _, is_moved in formulas_and_moves), tuple(copied_indices))
         if len(formula_names) == 1
         else ("", False, ())
     )
@@ -161,7 +163,7 @@ def _reassigned_variables(body: Sequence[Token]) -> set[str]:
     return result
 
 
-def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
+def _add_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
     """Add a load such as `float v = x[i]` to `loaded`: the variable, with the pointer and the index."""
     texts = [token.text for token in statement]
     if "=" not in texts:
@@ -197,8 +199,8 @@ def _with_reads_marked(
     return "".join(texts), indices
 
 
-def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
-    """Return names, and the names in the functions that some of them call."""
+def _reachable_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
+    """Return `names`, and the names in the device functions that are reachable from them."""
     all_names, unvisited = set(names), list(names & functions.keys())
     while unvisited:
         names_in_function = {token.text for token in functions[unvisited.pop()].tokens if token.kind == "name"}

@@ -1,4 +1,4 @@
-"""Facts about a .cu file: its kernels, structures and constants, and how its host code uses them."""
+"""A parsed .cu file: its kernels, structures and constants, and how its host code uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from opbench.adopting.host_launches import HostLaunch, Parameter, global_definitions, launches_of, parameter_of
 from opbench.adopting.host_program import HostProgram, program_of
 from opbench.adopting.host_structs import ParameterArguments, arguments_by_field, structs_of
-from opbench.adopting.kernel_facts import KernelFacts, facts_of
+from opbench.adopting.kernel_summary import KernelSummary, summarize_kernel
 from opbench.errors import UsageError
 from opbench.source.c_expression import tokens_of
 from opbench.source.project import project_folders
@@ -24,25 +24,25 @@ PYTORCH_TYPES = frozenset(("scalar_t",))
 
 @dataclass(frozen=True)
 class LaunchedKernel:
-    """A kernel with its parameters, the facts in its body, and the arguments of one of its launches."""
+    """A kernel with a summary of its body, and with the arguments of one of its launches."""
 
     kernel: Declaration
     launch: HostLaunch | None
-    groups: list[ParameterArguments]
+    argument_groups: list[ParameterArguments]
     """Each parameter with its argument; a structure has one argument for each field."""
-    types: Mapping[str, Sequence[Token]]
+    template_types: Mapping[str, Sequence[Token]]
     """Type parameters of the kernel's template, each with the type that the launch gives it."""
-    facts: KernelFacts
+    summary: KernelSummary
 
     @property
-    def pairs(self) -> list[tuple[Parameter, tuple[Token, ...]]]:
+    def argument_pairs(self) -> list[tuple[Parameter, tuple[Token, ...]]]:
         """Return each parameter with its argument; a structure gives one pair for each field."""
-        return [pair for group in self.groups for pair in group.fields]
+        return [pair for argument_group in self.argument_groups for pair in argument_group.fields]
 
 
 @dataclass(frozen=True)
-class FileFacts:
-    """A file with the headers that it includes; each fact is computed when it is first needed."""
+class ParsedFile:
+    """A file with the headers that it includes; each property is computed at its first use."""
 
     path: Path
     sources: Sequence[Source]
@@ -90,26 +90,27 @@ class FileFacts:
         return launches_of(self.declarations, self.constants)
 
     def program(self, in_order: bool = False) -> HostProgram:
-        """Return the host's statements from `main` on as one program; see `program_of`."""
+        """Return the host's statements from `main` on as one program; `in_order` is explained at `program_of`."""
         return program_of(self.declarations, self.constants, in_order)
 
     def read_kernel(self, kernel_name: str, launch: HostLaunch | None) -> LaunchedKernel:
-        """Read the parameters and the body of a kernel, with the arguments of `launch`; None means without
-        arguments.
+        """Return a kernel's parameters and the summary of its body, with the arguments of `launch`.
+
+        Without a launch (None), each argument is empty.
         """
         kernel = self.kernels[kernel_name]
         types = _template_types(kernel, launch)
         types_and_values = types | dict(launch.values_by_name if launch else {})
         parameters = [_with_alias_resolved(parameter_of(tokens), types_and_values) for tokens in kernel.parameters()]
         groups = arguments_by_field(parameters, launch, self.structs)
-        fields = [parameter for group in groups for parameter, _ in group.fields]
-        return LaunchedKernel(kernel, launch, groups, types, facts_of(kernel, fields, self.functions))
+        fields = [parameter for argument_group in groups for parameter, _ in argument_group.fields]
+        return LaunchedKernel(kernel, launch, groups, types, summarize_kernel(kernel, fields, self.functions))
 
 
-def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
+def read_file(path: Path, include: Sequence[Path] = ()) -> ParsedFile:
     """Read a file with its headers in `include` and in its project; raise UsageError if the file cannot be read."""
     try:
-        return FileFacts(path, include_closure(path, (*include, *project_folders(path, include))))
+        return ParsedFile(path, include_closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",

@@ -1,4 +1,4 @@
-"""The host's statements in the order of execution: unrolled loops, chosen cases of `switch`, swapped pointers."""
+"""Put the host's statements in the order of execution: unroll loops, choose a case of `switch`, follow pointers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from opbench.source.c_expression import UnsupportedExpression, tokens_of
 from opbench.source.tokens import Token, closing_bracket, split
 
 MAX_UNROLLED_ITERATIONS = 4
-"""The most iterations of a loop that are unrolled: enough to halve a size of 32, the least of a check."""
+"""The greatest number of iterations of a loop that are unrolled."""
 
 
 def first_switch_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
-    """Return code in which each `switch` has only its first case that launches a kernel; add a note for each
-    `switch`.
+    """Return code in which each `switch` keeps only the first of its cases that launch a kernel.
+
+    Each changed `switch` adds a note to `notes`.
     """
     for index, token in enumerate(code[:-1]):
         if token.text != "switch" or code[index + 1].text != "(":
@@ -26,12 +27,14 @@ def first_switch_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, 
         closing = closing_bracket(code, opening)
         label_indices = [i for i in range(opening, closing) if code[i].text in ("case", "default")]
         sections = [code[start:end] for start, end in zip(label_indices, [*label_indices[1:], closing], strict=True)]
-        launching = [section for section in sections if any(token.text == "<<<" for token in section)]
-        if len(launching) > 1:
-            kept_sections = [section for section in sections if section not in launching[1:]]
-            notes.append(f"of a switch with {len(launching)} cases that launch, the first is taken")
-            kept_tokens = [statement for section in kept_sections for statement in section]
-            return first_switch_cases((*code[: opening + 1], *kept_tokens, *code[closing:]), notes)
+        launching_sections = [section for section in sections if any(token.text == "<<<" for token in section)]
+        if len(launching_sections) > 1:
+            used_sections = [section for section in sections if section not in launching_sections[1:]]
+            notes.append(
+                f"only the first of the {len(launching_sections)} cases of a switch that launch kernels is used"
+            )
+            used_tokens = [statement for section in used_sections for statement in section]
+            return first_switch_cases((*code[: opening + 1], *used_tokens, *code[closing:]), notes)
     return tuple(code)
 
 
@@ -62,7 +65,7 @@ def unroll_loops(
             continue
         name = iterations[0][0].text
         if len(iterations) > MAX_UNROLLED_ITERATIONS:
-            notes.append(f"of the loop over '{name}' the first {MAX_UNROLLED_ITERATIONS} turns are launched")
+            notes.append(f"only the first {MAX_UNROLLED_ITERATIONS} iterations of the loop over '{name}' are used")
         semicolon = Token("mark", ";", token.start)
         tokens: list[Token] = []
         for assignment in iterations[:MAX_UNROLLED_ITERATIONS]:
@@ -74,13 +77,17 @@ def unroll_loops(
 def _launches_differ(loop: Sequence[Token]) -> bool:
     """Return whether a launch in a loop uses a variable that the loop changes."""
     for launch in launches_in(loop, {}):
-        used_names = {token.text for part in (*launch.configuration[:3], *launch.arguments) for token in part}
+        used_names = {
+            token.text
+            for expression_tokens in (*launch.configuration[:3], *launch.arguments)
+            for token in expression_tokens
+        }
         unvisited = list(used_names)
         while unvisited:
             further_names = {token.text for token in launch.values_by_name.get(unvisited.pop(), ())} - used_names
             used_names |= further_names
             unvisited += further_names
-        if used_names & launch.changing:
+        if used_names & launch.loop_variables:
             return True
     return False
 
@@ -88,7 +95,7 @@ def _launches_differ(loop: Sequence[Token]) -> bool:
 def _loop_assignments(
     loop_clauses: Sequence[Sequence[Token]], values_by_name: Mapping[str, Sequence[Token]]
 ) -> list[tuple[Token, ...]]:
-    """Return an assignment of the loop's variable for each iteration, up to one more than are unrolled.
+    """Return an assignment of the loop's variable for each iteration, at most one more than loops are unrolled.
 
     The values are expressions of the loop's initial value. The result is empty if the loop cannot be counted.
     """
@@ -148,17 +155,19 @@ def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[To
         following = [token.text for token in code[index + 1 : index + 4]]
         if token.text == "swap" and following[:1] == ["("]:
             argument_names = [
-                part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part
+                argument[-1].text
+                for argument in split(code[index + 2 : closing_bracket(code, index + 1)], ",")
+                if argument
             ]
             if len(argument_names) == 2 and buffer_of(argument_names[0]) and buffer_of(argument_names[1]):
                 buffer_by_pointer[argument_names[0]], buffer_by_pointer[argument_names[1]] = (
                     buffer_of(argument_names[1]),
                     buffer_of(argument_names[0]),
                 )
-        member = bool(tokens) and tokens[-1].text in (".", "->")
-        assigned = token.kind == "name" and following[:1] == ["="]
-        if assigned and not member and following[2:] in ([";"], [","]) and buffer_of(following[1]):
+        is_member = bool(tokens) and tokens[-1].text in (".", "->")
+        is_assigned = token.kind == "name" and following[:1] == ["="]
+        if is_assigned and not is_member and following[2:] in ([";"], [","]) and buffer_of(following[1]):
             buffer_by_pointer[token.text] = buffer_of(following[1])
-        is_use = token.kind == "name" and not assigned and not member and token.text in buffer_by_pointer
+        is_use = token.kind == "name" and not is_assigned and not is_member and token.text in buffer_by_pointer
         tokens.append(replace(token, text=buffer_by_pointer[token.text]) if is_use else token)
     return tuple(tokens)
