@@ -242,7 +242,7 @@ def _nvrtc() -> Requirement:
 
 def _variants() -> Requirement:
     """Return how many shipped variants the GPUs here can run, and which compute capabilities the variants need."""
-    from opbench.gpu.limits.capability import OLDEST
+    from opbench.gpu.limits.capability import OLDEST_CAPABILITY
     from opbench.kernels.capability import missing_capability
     from opbench.kernels.folders import Catalog
 
@@ -252,9 +252,9 @@ def _variants() -> Requirement:
     ]
     counts = Counter(capabilities)
     capability_counts = ", ".join(f"{counts[name]} need {name}" for name in sorted(counts) if name)
+    oldest = "{}.{}".format(*OLDEST_CAPABILITY)
     total = (
-        f"{len(capabilities)} CUDA variants: {counts['']} run from compute capability {OLDEST[0]}.{OLDEST[1]} on, "
-        f"{capability_counts}"
+        f"{len(capabilities)} CUDA variants: {counts['']} run from compute capability {oldest} on, {capability_counts}"
     )
     runnable_counts = [
         f"{sum(not missing_capability(capability, required) for required in capabilities)} run "

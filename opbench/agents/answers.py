@@ -87,10 +87,10 @@ class KernelFault:
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """Whether a kernel is right, memory-safe and race-free on many sizes."""
+    """The outcome of checking a kernel on many sizes: right, memory-safe and race-free, or its faults."""
 
     status: str
-    """"right", "wrong", "failed" or "unsupported"; of several outcomes the worst."""
+    """"right", "wrong", "failed" or "unsupported"; the worst status of all cases."""
     summary: str
     cases: int
     right: int
@@ -130,7 +130,9 @@ class TrafficCounts:
     """Counted accesses to global and shared memory over all kernels of a case; null without such accesses."""
 
     moved_bytes: int
+    """Bytes of all 32-byte sectors that the accesses to global memory touch."""
     asked_bytes: int
+    """Bytes that the threads read or write in global memory."""
     sectors_per_load: float | None
     ideal_sectors_per_load: float | None
     sectors_per_store: float | None
@@ -150,13 +152,13 @@ class ExplainAnswer:
     """"memory" or "compute"."""
     gpu: str
     advice: list[Advice]
-    """The strongest first."""
+    """The advice with the largest gain first."""
     next_step: NextStep
 
 
 @dataclass(frozen=True)
 class CaseTime:
-    """The outcome of one case of a run."""
+    """The status and, on a GPU, the time of one case of a run."""
 
     case: str
     status: str
@@ -200,7 +202,7 @@ class ComparedKernel:
 
 @dataclass(frozen=True)
 class CompareAnswer:
-    """Kernels of one operator on one problem."""
+    """A comparison of kernels of one operator on one problem."""
 
     problem: str
     compared_by: str
@@ -220,7 +222,7 @@ class ProfileAnswer:
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a verdict."""
+    """One section of a verdict, such as memory-safe, with its status."""
 
     name: str
     status: str
@@ -242,5 +244,5 @@ class JudgeAnswer:
     """Signs of cheating, each with its line."""
     seed: int
     document: str
-    """The file of the whole verdict."""
+    """The path of the JSON file with the whole verdict."""
     next_step: NextStep

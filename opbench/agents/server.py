@@ -31,14 +31,14 @@ def server(tools: Tools) -> MCPServer:
     except ImportError:
         raise MissingExtra("opbench mcp needs the package mcp, version 2 or later", "mcp") from None
 
-    one_at_a_time = threading.Lock()
+    call_lock = threading.Lock()
 
-    def serialised_with_messages(tool: Callable[P, T]) -> Callable[P, T]:
-        """Return the tool with one call at a time and with opbench's errors as answers for the client."""
+    def with_lock_and_tool_errors(tool: Callable[P, T]) -> Callable[P, T]:
+        """Return a tool that runs one call at a time and reports opbench's errors to the client."""
 
         @functools.wraps(tool)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            with one_at_a_time:
+            with call_lock:
                 try:
                     return tool(*args, **kwargs)
                 except OpbenchError as error:
@@ -48,5 +48,5 @@ def server(tools: Tools) -> MCPServer:
 
     mcp_server = MCPServer("opbench", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     for name in TOOLS:
-        mcp_server.add_tool(serialised_with_messages(getattr(tools, name)), name=name)
+        mcp_server.add_tool(with_lock_and_tool_errors(getattr(tools, name)), name=name)
     return mcp_server

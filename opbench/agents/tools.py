@@ -31,7 +31,7 @@ from opbench.agents.answers import (
 from opbench.api import check, run
 from opbench.checking import backends
 from opbench.errors import UsageError
-from opbench.gpu.limits.ceilings import best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import bound_and_limit, committed_ceilings
 from opbench.insight import advice as insight
 from opbench.insight.summary import TrafficSummary, summarise
 from opbench.judging import document as verdict
@@ -56,14 +56,14 @@ from opbench.running.options import CheckOptions, RunOptions
 from opbench.running.profile import ProfileOptions, profile_case, target_of
 from opbench.running.targets import case_of
 
-MAX_FAULTS = 5
-MAX_ADVICE = 5
-MAX_CASES = 12
+MAX_FAULTS, MAX_ADVICE, MAX_CASES = 5, 5, 12
+"""The greatest numbers of faults, of pieces of advice and of timed cases in an answer."""
 MAX_SOURCE_LENGTH = 3000
 """The most characters of source code in an answer; a longer file is not included."""
 HEADER = "// /// opbench\n"
-"""The first line of a header. A file outside a folder of variants names its operator on the next one."""
-WORST_FIRST = ("failed", "wrong", "invalid", "unsupported", "no fault found", "right")
+"""The first line of a header. A file outside a folder of variants names its operator on the next line."""
+STATUSES_WORST_FIRST = ("failed", "wrong", "invalid", "unsupported", "no fault found", "right")
+"""The statuses of a case, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class Tools:
     root: Path
     """Files outside this folder are refused. The server runs in it, so answers name files relative to it."""
     trust: bool = False
-    """Whether kernels run on the CPU without a cage."""
+    """Whether kernels run on the CPU without the cage, the sandbox for untrusted code."""
     gpu: str = "h200"
-    """The GPU that predictions are for."""
+    """The GPU model that lower bounds and advice are for."""
     time_limit_s: float = 60.0
+    """The time limit of each case in seconds."""
 
     def list_operators(self) -> OperatorList:
         """List the operators (matmul, softmax, conv2d, ...) for which opbench can check and time CUDA kernels."""
@@ -118,7 +119,7 @@ class Tools:
         """Check a .cu kernel on the CPU: results against a float64 reference, races, out-of-bounds accesses, barriers.
 
         Needs no GPU. The kernel runs on many sizes, or on `problems` such as ["(n=1000)"]. Each fault has its line and
-        a remedy. The kernel runs in a cage unless the server was started with --trust.
+        a remedy. The kernel runs in a sandbox unless the server was started with --trust.
         """
         path = self._file(file)
         options = CheckOptions(
@@ -157,7 +158,7 @@ class Tools:
         """
         catalog = Catalog()
         case = self._case(file, problem, catalog)
-        bound = best_time(committed_ceilings(self.gpu), case.problem.flops(), case.problem.bytes(), case.unit)
+        bound = bound_and_limit(committed_ceilings(self.gpu), case.problem.flops(), case.problem.bytes(), case.unit)
         explained_kernel = self._explain_case(case, catalog)
         return _explain_answer(
             file, explained_kernel, bound or (None, ""), self.gpu, _last_variant_on_cpu(case, catalog)
@@ -234,8 +235,9 @@ class Tools:
         return _judge_answer(file, document, document_path)
 
     def _file(self, file_name: str) -> Path:
-        """Return the path of a file below the root folder, relative to the working directory; refuse files
-        elsewhere.
+        """Return the path of a file below the root folder, relative to the working directory.
+
+        Raises UsageError for a file outside the root folder.
         """
         path = (self.root / file_name).resolve()
         if not path.is_relative_to(self.root.resolve()):
@@ -270,14 +272,17 @@ TOOLS = ("list_operators", "describe_operator", "check", "run", "explain", "comp
 
 
 def _arrays(operator: type[Operator], example: Operator, direction: str) -> list[ArrayShape]:
-    """Return the operator's arrays; `direction` is "inputs" or "outputs"."""
+    """Return the operator's input or output arrays in an example problem; `direction` is "inputs" or "outputs"."""
     tensors = example.input_tensors() if direction == "inputs" else example.output_tensors()
     axes_by_tensor = getattr(example, direction)
     return [ArrayShape(tensor.name, axes_by_tensor.get(tensor.name, ""), tensor.dtype) for tensor in tensors]
 
 
 def _simplest_source(variants: Sequence[Variant]) -> str:
-    """Return the first short file of one variant, with its operator in the header; "" if there is none."""
+    """Return the source of the first variant that has a short file of its own, with its operator in the header.
+
+    Returns "" if there is none.
+    """
     for variant in variants:
         if variant.path.stem == variant.name and variant.path.suffix == ".cu":
             source = variant.path.read_text(encoding="utf-8")
@@ -288,7 +293,7 @@ def _simplest_source(variants: Sequence[Variant]) -> str:
 
 def _check_answer(file: str, results: Sequence[Result]) -> CheckAnswer:
     """Return the answer of the tool `check` for the results of all cases, with the next step."""
-    status = next(status for status in WORST_FIRST if any(result.status == status for result in results))
+    status = next(status for status in STATUSES_WORST_FIRST if any(result.status == status for result in results))
     faults = [_fault(fault) for fault in faults_of(results)]
     right = sum(result.status == "right" for result in results)
     if faults:
@@ -327,15 +332,16 @@ def _location_prefix(file: str, line: int) -> str:
 def _run_answer(file: str, finished_run: Run, gpu: str) -> RunAnswer:
     """Return the answer of the tool `run` for a finished run, with the next step."""
     timed = finished_run.header.backend == "cuda"
-    ordered = sorted(rows(finished_run, gpu), key=_rank)
-    cases = [_case_time(row) for row in ordered]
-    own_rows = [row for row in ordered if row.own]
+    sorted_rows = sorted(rows(finished_run, gpu), key=_cost_key)
+    cases = [_case_time(row) for row in sorted_rows]
+    own_rows = [row for row in sorted_rows if row.own]
     if any(row.status not in ("right", "unsupported") for row in own_rows):
         next_step = NextStep("A case of the kernel is not right: check the kernel.", "check", {"file": file})
     elif not timed:
         next_step = NextStep("No GPU, so no time. See what to change first by the traffic.", "explain", {"file": file})
-    elif ordered and not ordered[0].own:
-        sentence = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
+    elif sorted_rows and not sorted_rows[0].own:
+        fastest = f"{sorted_rows[0].operator}/{sorted_rows[0].variant}"
+        sentence = f"{fastest} is the fastest here. See what to change in your kernel."
         next_step = NextStep(sentence, "explain", {"file": file})
     else:
         next_step = NextStep("The kernel is the fastest here. Get a verdict.", "judge", {"file": file})
@@ -349,7 +355,7 @@ def _run_answer(file: str, finished_run: Run, gpu: str) -> RunAnswer:
     )
 
 
-def _rank(row: Row) -> tuple[bool, float]:
+def _cost_key(row: Row) -> tuple[bool, float]:
     """Return the key that sorts rows by time or, without times, by the bytes that they move."""
     cost = row.time_s if row.time_s is not None else row.traffic.moved_bytes if row.traffic else None
     return cost is None, cost or 0.0
@@ -396,7 +402,7 @@ def _explain_answer(
         next_step = NextStep("No problem of the memory traffic is left. Get a verdict.", "judge", {"file": file})
     return ExplainAnswer(
         case=explanation.case,
-        traffic=_counts(summarise(explained_kernel.traffic)),
+        traffic=_traffic_counts(summarise(explained_kernel.traffic)),
         lower_bound_s=bound[0],
         lower_bound_by=bound[1],
         gpu=gpu,
@@ -406,7 +412,7 @@ def _explain_answer(
 
 
 def _advice(advice: insight.Advice, advised: CaseAdvice, lines_by_file: Mapping[str, Mapping[int, str]]) -> Advice:
-    """Return one piece of advice as a client sees it; gains are None if they cannot be estimated."""
+    """Return one piece of advice as a client sees it; its gains are None if they cannot be estimated."""
     low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
     return Advice(
         file=path_from_here(advice.file) if advice.file else "",
@@ -425,7 +431,7 @@ def _advice(advice: insight.Advice, advised: CaseAdvice, lines_by_file: Mapping[
     )
 
 
-def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
+def _traffic_counts(summary: TrafficSummary | None) -> TrafficCounts | None:
     """Return the counts of a summary that a client sees; None if nothing was counted."""
     if summary is None:
         return None
@@ -433,10 +439,12 @@ def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
 
 
 def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
-    """Return the last variant of the ladder that runs the problem on the CPU; "" if that is the case's own."""
-    shipped = [v for v in catalog.variants(case.variant.operator) if not v.is_library and not v.compute_capability]
-    fitting = [v for v in shipped if any(v.unmet_requirement(case.problem, config) is None for config in v.configs)]
-    return fitting[-1].id if fitting and fitting[-1].id != case.variant.id else ""
+    """Return the ladder's last variant that runs the problem on the CPU; "" if that is the case's own variant."""
+    cpu_variants = [v for v in catalog.variants(case.variant.operator) if not v.is_library and not v.compute_capability]
+    usable_variants = [
+        v for v in cpu_variants if any(v.unmet_requirement(case.problem, config) is None for config in v.configs)
+    ]
+    return usable_variants[-1].id if usable_variants and usable_variants[-1].id != case.variant.id else ""
 
 
 def _compare_answer(files: Sequence[str], problem: str, comparisons: Sequence[VariantComparison]) -> CompareAnswer:
@@ -445,7 +453,7 @@ def _compare_answer(files: Sequence[str], problem: str, comparisons: Sequence[Va
     first_comparison = comparisons[0]
     kernels = [
         ComparedKernel(
-            files[0], first_comparison.base_s, None, None, None, None, _counts(first_comparison.base_traffic)
+            files[0], first_comparison.base_s, None, None, None, None, _traffic_counts(first_comparison.base_traffic)
         )
     ]
     for file, comparison in zip(files[1:], comparisons, strict=True):
@@ -458,7 +466,7 @@ def _compare_answer(files: Sequence[str], problem: str, comparisons: Sequence[Va
                 time_ratio_low=ratio.low if ratio else None,
                 time_ratio_high=ratio.high if ratio else None,
                 traffic_ratio=comparison.traffic_ratio,
-                traffic=_counts(comparison.new_traffic),
+                traffic=_traffic_counts(comparison.new_traffic),
             )
         )
     ratios = [(kernel.time_ratio if by_time else kernel.traffic_ratio, kernel.kernel) for kernel in kernels[1:]]

@@ -236,7 +236,7 @@ class CpuProgram:
         given_bytes = source.bytes if source else len(launch.content)
         if given_bytes > size:
             raise LaunchError(
-                f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size}; give at "
+                f"constants.{launch.constant}: {given_bytes} bytes are passed, but the variable has {size}; pass at "
                 "most as many numbers as the variable has elements, in its type",
                 kind="constant-too-large",
             )

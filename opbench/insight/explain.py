@@ -10,7 +10,7 @@ from typing import Any
 
 from opbench.backend.counts import ORIGIN_COUNTED, ORIGIN_PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.backend.findings import Finding
-from opbench.gpu.limits.ceilings import Peaks, best_time
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.instructions import executed_instructions
@@ -322,7 +322,7 @@ def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]
         return []
     case = subject.case
     limits = ceilings.at_level(case.problem.bandwidth())
-    best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.unit)
+    best = bound_and_limit(limits, case.problem.flops(), case.problem.bytes(), case.unit)
     if best is None:
         return []
     lower_bound_s = max(best[0], ceilings.launch_floor_s or 0.0)

@@ -82,10 +82,10 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
             missing = str(error)
     for index, compiled in resources_of(cases, read_request.gpu):
         case = cases[index]
-        if compiled.refused:
-            location = compiled.refused.location
+        if compiled.compile_error:
+            location = compiled.compile_error.location
             file, line = (str(location.file), location.line) if location else ("", 0)
-            faults.append(CompileFault(case.name, compiled.refused.message, file, line))
+            faults.append(CompileFault(case.name, compiled.compile_error.message, file, line))
         if compiled.missing or gpu_product is None:
             missing = compiled.missing
             continue

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import Peaks, best_time
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.advice import NEAR_FRACTION, UNKNOWN_GAIN, Advice, advise, advise_lines
 from opbench.insight.diagnosis import Diagnosis, diagnose
@@ -102,7 +102,7 @@ def advise_counted(
     if facts is not None and modelled and peaks:
         limits = peaks.at_level(case.problem.bandwidth())
         unit = tensor_unit(case.problem.axes, case.unit)
-        on_tensor_cores = best_time(limits, case.problem.flops(), case.problem.bytes(), unit)
+        on_tensor_cores = bound_and_limit(limits, case.problem.flops(), case.problem.bytes(), unit)
         over_tensor = modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0
         facts = replace(facts, over_tensor_bound=over_tensor, bound_s=modelled[1])
     if facts is None:
@@ -166,7 +166,7 @@ def over_bound(measured: Result, peaks: Peaks | None) -> float | None:
     if measured.measurement is None or peaks is None:
         return None
     limits = peaks.at_level(measured.memory_level)
-    bound = best_time(limits, measured.flops, measured.compulsory_bytes, measured.unit or measured.precision)
+    bound = bound_and_limit(limits, measured.flops, measured.compulsory_bytes, measured.unit or measured.precision)
     if bound is None:
         return None
     least = max(bound[0], peaks.launch_floor_s or 0.0)
@@ -221,7 +221,7 @@ def modelled_time(
     An empty launch is left out of both, as it hides the differences of small problems. None if one is not known.
     """
     problem = case.problem
-    bound = best_time(peaks.at_level(problem.bandwidth()), problem.flops(), problem.bytes(), case.unit)
+    bound = bound_and_limit(peaks.at_level(problem.bandwidth()), problem.flops(), problem.bytes(), case.unit)
     if bound is None or not bound[0] or not traffic.complete:
         return None
     # Where the caches were not modelled, L1 alone is a bound, too.

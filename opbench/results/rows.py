@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit, committed_ceilings
 from opbench.gpu.limits.lower_bound import why_above_peak
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.levels import Bound, bounds, levels
@@ -364,7 +364,7 @@ def _row(result: Result, ceilings: Peaks | None) -> Row:
         warnings = tuple(str(warning) for warning in result.measurement.warnings)
         row = replace(row, warnings=warnings, times=_times(row, result.measurement))
     ceilings = ceilings.at_level(result.memory_level) if ceilings else None
-    best = best_time(ceilings, result.flops, result.compulsory_bytes, row.unit) if ceilings else None
+    best = bound_and_limit(ceilings, result.flops, result.compulsory_bytes, row.unit) if ceilings else None
     if best is None or ceilings is None:
         return row
     without_launch_s, limit = best

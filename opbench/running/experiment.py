@@ -104,9 +104,9 @@ def assemble_knockouts(
     own_file = str(request.source)
     costs = {}
     for name in INSTRUCTION_CLASSES:
-        removal = knockout.removal(name)
+        removal = knockout.class_instructions(name)
         if removal.removable or removal.remaining:
-            kept_lines = tuple(KeptLine(*line) for line in removal.kept_lines(own_file))
+            kept_lines = tuple(KeptLine(*line) for line in removal.remaining_lines(own_file))
             reason = "" if removal.removable else kept_lines[0].reason
             costs[name] = ClassCost(name, len(removal.removable), removal.lines(own_file), kept_lines, reason=reason)
     assembled = AssembledKnockOuts(case, knockout, arch, costs)
@@ -138,7 +138,7 @@ def assemble_knockouts(
 def _assemble_without(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
     """Return the cubin without some classes of instructions, or the assembler's error."""
     try:
-        return assemble(assembled.knockout.without(names), assembled.arch, assembled.case.variant.name)
+        return assemble(assembled.knockout.ptx_without(names), assembled.arch, assembled.case.variant.name)
     except CompileError as error:
         return error
 
@@ -156,7 +156,7 @@ def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file:
         )
     except EnvironmentFault:
         return cost
-    removal = {id(statement) for statement in assembled.knockout.removal(cost.name).removable}
+    removal = {id(statement) for statement in assembled.knockout.class_instructions(cost.name).removable}
     remaining = [
         statement
         for flow in assembled.knockout.flows

@@ -138,8 +138,8 @@ class ProblemRun:
     def _unmeasured(self, slot: WorkerSlot, case: Case, checked: CheckResult) -> Result:
         """Return the result of a right case without a time; NVRTC may still reject the case."""
         compiled = self._gpu_code_of(case)
-        if compiled.refused:
-            reason = compiled.refused.with_prefix(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
+        if compiled.compile_error:
+            reason = compiled.compile_error.with_prefix(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
             return self._result(slot, case, "failed", reason, checked, failure="gpu build")
         return self._result(slot, case, "right", "", checked)
 
@@ -288,8 +288,8 @@ class ProblemRun:
             measurement=measurement,
             resources=(checked.resources if checked else {}) or compiled.kernels,
             resources_missing=compiled.missing,
-            rejected=compiled.rejected,
-            compiled_for="" if compiled.refused or compiled.missing else compiled.arch,
+            rejected=compiled.is_rejected,
+            compiled_for="" if compiled.compile_error or compiled.missing else compiled.arch,
             machine_code_sha256=(checked.machine_code_sha256 if checked else "") or compiled.machine_code_sha256,
             device=slot.device,
         )

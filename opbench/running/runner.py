@@ -251,7 +251,7 @@ def _checked_ceilings(state: _RunState, slot: WorkerSlot) -> Peaks | None:
     state.sink.announce("measure", "whether the stored peaks are still valid")
     try:
         cases = {limit: Catalog().case(name) for limit, name in names.items()}
-        request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
+        request = Probe([pack(c) for c in cases.values()], ceiling_check.PROBE_TIMING)
         medians = slot.worker.ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
         failed_check = CeilingCheck(text=f"the stored peaks could not be verified: {error}")

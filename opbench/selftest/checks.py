@@ -52,10 +52,10 @@ def floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
     clock, start_s = device.clock(), now_s()
-    samples_s = _samples_s(clock, clock.nothing, 40, start_s + budget_s / 2, now_s)
+    samples_s = _samples_s(clock, clock.launch_empty_kernel, 40, start_s + budget_s / 2, now_s)
     middle_index = len(samples_s) // 2
     first_median_s, second_median_s = stats.median(samples_s[:middle_index]), stats.median(samples_s[middle_index:])
-    stream_held = all(clock.sample(clock.nothing).stream_held for _ in range(10))
+    stream_held = all(clock.sample(clock.launch_empty_kernel).stream_held for _ in range(10))
     interval = stats.median_interval(samples_s)
     part.figures |= {"floor_s": stats.median(samples_s), "offset_s": clock.timing_offset_s(), "samples_s": samples_s}
     part.claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)

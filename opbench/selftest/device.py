@@ -17,7 +17,7 @@ class SelftestClock(Clock, Protocol):
     def timing_offset_s(self) -> float:
         """Return the seconds that this clock adds to a kernel's own time, calibrated on this device."""
 
-    def nothing(self) -> None:
+    def launch_empty_kernel(self) -> None:
         """Launch an empty kernel."""
 
     def cycles(self, count: int) -> Launch:

@@ -64,9 +64,9 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
             value=str(error),
         ) from None
     try:
-        recorded(clock.nothing, 3)
+        recorded(clock.launch_empty_kernel, 3)
         own_kernels = [name for name, _, _ in recorded(lambda: None, 1)]
-        position = launch_position([name for name, _, _ in recorded(clock.nothing, 1)], own_kernels)
+        position = launch_position([name for name, _, _ in recorded(clock.launch_empty_kernel, 1)], own_kernels)
         return {
             name: kernel_times(recorded(launch, samples), samples, len(own_kernels), position)
             for name, launch in launches.items()

@@ -61,8 +61,8 @@ class GpuBench:
         return [self._prepared(config_number, compiled) for config_number, compiled in self._compilers.done(wait_s)]
 
     def _prepared(self, config_number: int, compiled: CompiledCase) -> CompiledConfig:
-        ending: Ending = "refused" if compiled.refused else "overtime" if compiled.overtime else "unfit"
-        if reason := compiled.refused or compiled.overtime or compiled.unfit:
+        ending: Ending = "refused" if compiled.compile_error else "overtime" if compiled.timeout_message else "unfit"
+        if reason := compiled.compile_error or compiled.timeout_message or compiled.launch_obstacle:
             trial = Trial(
                 self._space[config_number],
                 ending,

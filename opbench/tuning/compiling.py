@@ -69,9 +69,9 @@ class Compilers:
         try:
             return worker.ask(request, self._limit_s)
         except WorkerHung:
-            return CompiledCase(overtime=f"not compiled within {self._limit_s:g} s", compile_s=self._limit_s)
+            return CompiledCase(timeout_message=f"not compiled within {self._limit_s:g} s", compile_s=self._limit_s)
         except WorkerLost as error:
-            return CompiledCase(refused=f"the compiler died: {error}")
+            return CompiledCase(compile_error=f"the compiler died: {error}")
         except OpbenchError:
             return CompiledCase()  # this machine has a problem, which the launch will report
 

@@ -70,10 +70,10 @@ def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
 
 def test_without_nvrtc_nothing_is_refused(relu_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(arch: str = "") -> None:
-        raise nvrtc.not_installed()
+        raise nvrtc.not_installed_error()
 
     monkeypatch.setattr(nvrtc, "library", missing)
     catalog = CATALOG
     case = Case(catalog.variant_file(relu_file), {}, catalog.operator("relu").parse("(n=5)"))
     ((_, found),) = resources_of([case], "h200")
-    assert found.refused is None and found.missing == str(nvrtc.not_installed())
+    assert found.compile_error is None and found.missing == str(nvrtc.not_installed_error())

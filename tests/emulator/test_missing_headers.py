@@ -49,7 +49,7 @@ def test_a_header_that_a_kernel_needs_is_named_with_its_include_and_its_remedy(t
     path = write(tmp_path, include, needed=True)
     (result,) = api.check([path], problems=["(n=1000)"])
     assert (result.status, result.compiled_for) == ("failed", "")
-    assert result.resources_missing.startswith("NVRTC rejects it"), "one line says one thing"
+    assert result.resources_missing.startswith("NVRTC rejects the source"), "one line says one thing"
     (fault,) = faults_of(result, str(path))
     assert f"{Path(fault.file).name}:{fault.line}" == place
     assert f"header '{header}' was not found; put it at " in fault.message

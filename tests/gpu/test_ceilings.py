@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from opbench.gpu.limits import ceilings
-from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings, datasheet, known_gpus
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit, committed_ceilings, datasheet, known_gpus
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.folders import case_named
@@ -36,18 +36,18 @@ def test_json_round_trip_leaves_out_what_is_unknown() -> None:
 
 
 def test_below_the_ridge_memory_binds_and_above_it_arithmetic() -> None:
-    assert best_time(PEAKS, 0, 4_000_000) == (1e-6, "memory")
-    assert best_time(PEAKS, 10**9, 8 * 10**9) == (2e-3, "memory")
-    assert best_time(PEAKS, 5 * 10**13, 10**9) == (1.0, "compute")
+    assert bound_and_limit(PEAKS, 0, 4_000_000) == (1e-6, "memory")
+    assert bound_and_limit(PEAKS, 10**9, 8 * 10**9) == (2e-3, "memory")
+    assert bound_and_limit(PEAKS, 5 * 10**13, 10**9) == (1.0, "compute")
 
 
 def test_an_unknown_roof_gives_nothing_rather_than_a_guess() -> None:
-    assert best_time(Peaks(fp32_flops_per_s=1e12), 10, 10) is None
-    assert best_time(Peaks(dram_bytes_per_s=1e12), 10, 10) is None
-    assert best_time(Peaks(dram_bytes_per_s=1e12), 0, 10) is not None
-    assert best_time(PEAKS, 0, 0) is None
-    assert best_time(PEAKS, 10, 10, "bf16") is None, "an fp32 peak says nothing about bf16 FLOPs"
-    assert best_time(SHEETS["h200"], 10**15, 10, "bf16") is not None
+    assert bound_and_limit(Peaks(fp32_flops_per_s=1e12), 10, 10) is None
+    assert bound_and_limit(Peaks(dram_bytes_per_s=1e12), 10, 10) is None
+    assert bound_and_limit(Peaks(dram_bytes_per_s=1e12), 0, 10) is not None
+    assert bound_and_limit(PEAKS, 0, 0) is None
+    assert bound_and_limit(PEAKS, 10, 10, "bf16") is None, "an fp32 peak says nothing about bf16 FLOPs"
+    assert bound_and_limit(SHEETS["h200"], 10**15, 10, "bf16") is not None
 
 
 def test_from_probes_takes_the_fastest_right_probe() -> None:

@@ -190,7 +190,7 @@ def test_occupancy_agrees_with_the_driver(
     backend: CudaBackend, request_: BuildRequest, threads: int, dynamic: int
 ) -> None:
     program = backend.load(request_)
-    ask = backend._device.driver.raw("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+    ask = backend._device.driver.unchecked("cuOccupancyMaxActiveBlocksPerMultiprocessor")
     for kernel in ("copy", "hungry"):
         static, answer = program.resources[kernel], ctypes.c_int()
         function = program._functions[kernel]
@@ -212,9 +212,9 @@ def test_spans_of_known_length(clock: CudaClock, length_s: float) -> None:
 
 def test_a_held_stream_hides_a_slow_host(clock: CudaClock) -> None:
     def slow() -> None:
-        clock.nothing()
+        clock.launch_empty_kernel()
         time.sleep(0.01)
-        clock.nothing()
+        clock.launch_empty_kernel()
 
     held, plain = clock.sample(slow), clock.sample(slow, hold_stream=False)
     assert held.stream_held and held.seconds < 1e-3
@@ -239,7 +239,7 @@ def test_a_callable_that_waits_breaks_the_hold(backend: CudaBackend) -> None:
     began = time.perf_counter()
     assert not clock.sample(backend._device.wait).stream_held
     assert 0.04 < time.perf_counter() - began < 1
-    assert clock.sample(clock.nothing).stream_held, "the next sample is held again"
+    assert clock.sample(clock.launch_empty_kernel).stream_held, "the next sample is held again"
     clock.close()
 
 

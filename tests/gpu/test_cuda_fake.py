@@ -196,7 +196,7 @@ def test_held_samples_see_only_the_launch(backend: CudaBackend, request_: BuildR
     sample = clock.sample(backend.load(request_).bind([step, step], {"a": buffer}))
     assert sample.stream_held and sample.seconds == pytest.approx(0.003)
     assert clock.empty_kernel_s() == pytest.approx(0.002)
-    assert not clock.sample(clock.nothing, hold_stream=False).stream_held
+    assert not clock.sample(clock.launch_empty_kernel, hold_stream=False).stream_held
 
 
 def test_what_a_library_collects_is_done_but_not_timed(backend: CudaBackend, request_: BuildRequest) -> None:
@@ -218,7 +218,7 @@ def test_what_a_library_collects_is_done_but_not_timed(backend: CudaBackend, req
 
 
 def test_a_sample_carries_the_clock_of_the_multiprocessors(backend: CudaBackend) -> None:
-    assert backend.clock().sample(backend.clock().nothing).sm_clock_hz == pytest.approx(1.5e9)
+    assert backend.clock().sample(backend.clock().launch_empty_kernel).sm_clock_hz == pytest.approx(1.5e9)
 
 
 def test_the_offset_is_what_a_launch_reads_beyond_its_share_of_a_graph(backend: CudaBackend) -> None:
@@ -240,7 +240,7 @@ def test_other_modes_have_a_clock_of_their_own(backend: CudaBackend, mode: str) 
     clock = backend.clock(mode)
     assert clock is backend.clock(mode) and clock is not backend.clock()
     assert clock.mode == mode and mode in clock.timer
-    sample = clock.sample(clock.nothing)
+    sample = clock.sample(clock.launch_empty_kernel)
     assert sample.stream_held and sample.seconds == pytest.approx(0.002)
 
 
@@ -264,7 +264,7 @@ def test_a_straight_run_of_steps_is_captured_at_once(backend: CudaBackend) -> No
     before = library.fake_graphs()
     assert step_chains([[], [0], [1], [1], [2], [3, 4], [5]]) == [[0, 1], [2, 4], [3], [5, 6]]
     assert step_chains([[], [], [0], [2], [1], [0]]) == [[0], [1, 4], [2, 3], [5]]
-    graph = backend.graph([(clock.nothing, [index - 1] if index else []) for index in range(4)])
+    graph = backend.graph([(clock.launch_empty_kernel, [index - 1] if index else []) for index in range(4)])
     assert library.fake_graphs() == before + 1
     assert clock.sample(graph.launch).seconds == pytest.approx(0.005)  # four launches and the second event
     graph.close()
@@ -275,7 +275,9 @@ def test_steps_become_one_graph_in_which_each_waits_for_what_it_depends_on(backe
     clock = backend.clock()
     library: Any = clock._driver._library
     before = library.fake_graphs()
-    graph = backend.graph([(clock.nothing, []), (clock.nothing, []), (clock.nothing, [0, 1])])
+    graph = backend.graph(
+        [(clock.launch_empty_kernel, []), (clock.launch_empty_kernel, []), (clock.launch_empty_kernel, [0, 1])]
+    )
     assert library.fake_waits() == 2 and library.fake_graphs() == before + 1
     assert clock.sample(graph.launch).seconds == pytest.approx(0.004)  # three launches and the second event
     graph.run()
@@ -288,10 +290,12 @@ def test_launches_in_a_chain_are_timed_one_by_one(backend: CudaBackend) -> None:
     clock = backend.clock()
 
     def twice() -> None:
-        clock.nothing()
-        clock.nothing()
+        clock.launch_empty_kernel()
+        clock.launch_empty_kernel()
 
-    assert clock.chain([clock.nothing, twice, clock.nothing]) == pytest.approx([0.002, 0.003, 0.002])
+    assert clock.chain([clock.launch_empty_kernel, twice, clock.launch_empty_kernel]) == pytest.approx(
+        [0.002, 0.003, 0.002]
+    )
     assert clock.gap_between_launches_s == pytest.approx(0.001 + GRAPH_GAP_S, rel=2e-3)
 
 
@@ -312,7 +316,7 @@ def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> Non
 def test_a_callable_that_waits_is_noticed(backend: CudaBackend) -> None:
     clock = backend.clock()
     assert not clock.sample(backend.synchronize).stream_held
-    assert clock.sample(clock.nothing).stream_held, "the next sample is held again"
+    assert clock.sample(clock.launch_empty_kernel).stream_held, "the next sample is held again"
     found = measure(clock, {"waits": backend.synchronize}, TimingOptions(warmup_s=0, max_samples=20))["waits"]
     assert "not_held" in found.warnings and found.timer == "events, stream not held"
 
@@ -325,7 +329,7 @@ def test_a_launch_that_raises_lets_the_stream_go(backend: CudaBackend) -> None:
 
     with pytest.raises(LaunchError):
         clock.sample(fails)
-    assert clock.sample(clock.nothing).stream_held
+    assert clock.sample(clock.launch_empty_kernel).stream_held
 
 
 def test_missing_kernel_is_a_compile_error(backend: CudaBackend, request_: BuildRequest) -> None:

@@ -144,7 +144,7 @@ def knockout(*lines: str, **static: int) -> KnockOut:
 
 def reasons(found: KnockOut, name: str) -> set[str]:
     """Why instructions of a class stay."""
-    return {reason for _, reason in found.removal(name).remaining}
+    return {reason for _, reason in found.class_instructions(name).remaining}
 
 
 programs = st.lists(st.sampled_from(sorted(CLASS_OF)), min_size=1, max_size=12)
@@ -154,9 +154,9 @@ programs = st.lists(st.sampled_from(sorted(CLASS_OF)), min_size=1, max_size=12)
 def test_a_class_goes_and_every_other_instruction_stays(lines: list[str], names: set[str]) -> None:
     found = knockout(*lines)
     for name in INSTRUCTIONS:
-        removal = found.removal(name)
+        removal = found.class_instructions(name)
         assert len(removal.removable) == sum(CLASS_OF[line] == name for line in lines) and not removal.remaining
-    assert Counter(_texts(found.without(names), lines)) == Counter(
+    assert Counter(_texts(found.ptx_without(names), lines)) == Counter(
         line for line in lines if CLASS_OF[line] not in names
     )
 
@@ -180,7 +180,7 @@ def _statements(ptx: str) -> tuple[Statement, ...]:
 def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None:
     found = knockout(*lines)
     names = set(INSTRUCTIONS)
-    function = parse_functions(found.without(names)).functions[0]
+    function = parse_functions(found.ptx_without(names)).functions[0]
     written = [one.operands[0] for one in function.statements if one.operands]
     for line in lines:
         assert {*INSTRUCTIONS[CLASS_OF[line]][line]} <= {*written}, f"{line} wrote it"
@@ -193,8 +193,8 @@ def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None
 @pytest.mark.parametrize("name", INSTRUCTION_CLASSES)
 def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
     found = knockout(*CLASS_OF)
-    assert found.removal(name).removable and not found.removal(name).remaining
-    assert assemble(found.without([name]), "sm_80", "kernel").stat().st_size
+    assert found.class_instructions(name).removable and not found.class_instructions(name).remaining
+    assert assemble(found.ptx_without([name]), "sm_80", "kernel").stat().st_size
 
 
 @needs_ptxas
@@ -202,16 +202,18 @@ def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
 @given(programs, st.sets(st.sampled_from(INSTRUCTION_CLASSES), min_size=2, max_size=3))
 def test_pairs_assemble(lines: list[str], names: set[str]) -> None:
     names -= {BANK_CONFLICTS} if SHARED in names else set()
-    assert assemble(knockout(*lines).without(names), "sm_80", "kernel").stat().st_size
+    assert assemble(knockout(*lines).ptx_without(names), "sm_80", "kernel").stat().st_size
 
 
 def test_lines_count_the_instructions_of_the_source() -> None:
-    removal = knockout("ld.global.f32 %f1, [%rd4];", "ld.global.f32 %f2, [%rd4+4];").removal(GLOBAL_LOADS)
+    removal = knockout("ld.global.f32 %f1, [%rd4];", "ld.global.f32 %f2, [%rd4+4];").class_instructions(GLOBAL_LOADS)
     assert removal.lines("/some/where/kernel.cu") == {"10": 1, "11": 1}
     inlined = kernel("ld.global.f32 %f1, [%rd4];").replace(
         ".loc\t1 10 5", ".loc\t2 7 3, function_name $L__info_string1, inlined_at 1 10 5"
     )
-    assert KnockOut(inlined, [launch()]).removal(GLOBAL_LOADS).lines("/some/where/kernel.cu") == {"tile.cuh:7": 1}
+    assert KnockOut(inlined, [launch()]).class_instructions(GLOBAL_LOADS).lines("/some/where/kernel.cu") == {
+        "tile.cuh:7": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -245,13 +247,13 @@ def test_lines_count_the_instructions_of_the_source() -> None:
 def test_what_decides_a_path_or_an_address_stays(name: str, lines: tuple[str, ...], reason: str) -> None:
     found = knockout(*lines)
     assert reasons(found, name) == {reason}
-    assert lines[0].split()[0] in found.without([name]) or reason == "mbarrier"
+    assert lines[0].split()[0] in found.ptx_without([name]) or reason == "mbarrier"
 
 
 def test_the_gathered_rows_go_where_their_indices_stay() -> None:
     gather = ("ld.global.u32 %r9, [%rd4];", "mul.wide.u32 %rd9, %r9, 4;", "add.s64 %rd10, %rd2, %rd9;",
               "ld.global.f32 %f1, [%rd10];")  # fmt: skip
-    removal = knockout(*gather).removal(GLOBAL_LOADS)
+    removal = knockout(*gather).class_instructions(GLOBAL_LOADS)
     assert [one.operands[0] for one in removal.removable] == ["%f1"]
     assert [one.operands[0] for one, _ in removal.remaining] == ["%r9"]
 
@@ -263,8 +265,10 @@ def test_a_store_that_a_later_kernel_reads_as_an_address_stays(second: str, reas
     reads = reads[reads.index(".visible") : reads.index("\t.file")].replace("kernel", "reader")
     text = writes.replace("\t.file", f"{reads}\t.file", 1)
     found = KnockOut(text, [launch(), launch("reader", (second, "last"))])
-    kept = {reason for one, reason in found.removal(GLOBAL_STORES).remaining if one.operands == ("[%rd5]", "%r1")}
-    assert kept == reason
+    remaining = {
+        reason for one, reason in found.class_instructions(GLOBAL_STORES).remaining if one.operands == ("[%rd5]", "%r1")
+    }
+    assert remaining == reason
 
 
 def test_a_table_of_addresses_in_shared_memory_does_not_keep_other_variables() -> None:
@@ -272,7 +276,7 @@ def test_a_table_of_addresses_in_shared_memory_does_not_keep_other_variables() -
              "add.s64 %rd10, %rd2, %rd9;", "st.global.f32 [%rd10], %f1;", "st.shared.f32 [%r4], %f1;",
              "st.shared.u32 [%r20], %r1;")  # fmt: skip
     text = kernel(*lines).replace("tile[8192];", "tile[8192];\n\t.shared .align 4 .b8 places[64];")
-    removal = KnockOut(text, [launch()]).removal(SHARED)
+    removal = KnockOut(text, [launch()]).class_instructions(SHARED)
     assert [one.operands[0] for one in removal.removable] == ["[%r4]"]
     assert {one.operands[0] for one, _ in removal.remaining} == {"%r9", "[%r20]"}
 
@@ -282,13 +286,13 @@ def test_tma_without_its_copies_expects_no_bytes() -> None:
              "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 4096;",
              "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r4], "
              "[%rd1, {%r1, %r3}], [%r2];")  # fmt: skip
-    new = knockout(*lines).without([GLOBAL_LOADS])
+    new = knockout(*lines).ptx_without([GLOBAL_LOADS])
     assert "cp.async.bulk" not in new and "expect_tx.shared::cta.b64 _, [%r2], 0;" in new
 
 
 def test_accumulators_of_wgmma_get_values_of_their_own() -> None:
     text = ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd9, %rd10, %p1, 1, 1, 0, 0;",)
-    new = parse_functions(knockout(*text).without([MATRIX])).functions[0].statements
+    new = parse_functions(knockout(*text).ptx_without([MATRIX])).functions[0].statements
     assert [one.operands[0] for one in new if one.opcode == "mov.b32"][:4] == ["%f1", "%f2", "%f3", "%f4"]
     assert not any(one.base == "wgmma" for one in new)
 
@@ -299,8 +303,8 @@ def test_fragments_that_arithmetic_reads_have_values_of_their_own() -> None:
     )
     product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r10, %r11, %r12, %r13}, "
     product += "{%r14, %r15}, {%f1, %f2, %f3, %f4};"
-    assert "%kofragment0;" in knockout(*loads, product).without([SHARED]), "neighbours, without a move for each"
-    converted = knockout(*loads, product, "add.f32 %f5, %r10, %f1;").without([SHARED])
+    assert "%kofragment0;" in knockout(*loads, product).ptx_without([SHARED]), "neighbours, without a move for each"
+    converted = knockout(*loads, product, "add.f32 %f5, %r10, %f1;").ptx_without([SHARED])
     values = [one.operands for one in _statements(converted) if one.opcode == "mov.b32" and one.operands[0] == "%r10"]
     assert values == [("%r10", "%kox")], "made of the address"
 

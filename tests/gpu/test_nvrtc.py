@@ -10,7 +10,7 @@ import pytest
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError
 from opbench.gpu.compile import nvrtc
-from opbench.gpu.driver.device import KERNELS
+from opbench.gpu.driver.device import OWN_KERNELS
 from opbench.gpu.driver.driver import why_missing
 from opbench.kernels.launch import BuildRequest
 from support.builders import gpu_kernels
@@ -61,8 +61,8 @@ def test_log_is_read() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"])
 def test_own_kernels_compile(arch: str) -> None:
-    compiled = nvrtc.compile_cubin(KERNELS, arch)
-    assert set(compiled.resources) == set(KERNELS.kernels)
+    compiled = nvrtc.compile_cubin(OWN_KERNELS, arch)
+    assert set(compiled.resources) == set(OWN_KERNELS.kernels)
     assert compiled.cubin.read_bytes()[:4] == b"\x7fELF"
     assert not any(compiled.spill_bytes.values()) and compiled.warnings == ()
 

@@ -127,7 +127,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
         assert "machine code missing" not in resources_origin("h200")
 
     def none() -> Path:
-        raise sass.not_installed()
+        raise sass.not_installed_error()
 
     monkeypatch.setattr(sass, "nvdisasm", none)
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
@@ -137,7 +137,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
 
 def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(arch: str = "") -> nvrtc.Nvrtc:
-        raise nvrtc.not_installed()
+        raise nvrtc.not_installed_error()
 
     monkeypatch.setattr(nvrtc, "library", none)
     monkeypatch.setattr(nvrtc, "libraries", none)
@@ -155,7 +155,7 @@ def test_what_nvrtc_rejects_is_told_and_the_others_go_on(tmp_path: Path) -> None
     path.write_text(case.variant.path.read_text().replace("blockIdx", "blokIdx"))
     broken = replace(case, variant=replace(case.variant, path=path))
     found = dict(resources_of([broken, case], "h200"))
-    assert found[0].missing.startswith(f"NVRTC rejects it: {path}:") and "blokIdx" in found[0].missing
+    assert found[0].missing.startswith(f"NVRTC rejects the source: {path}:") and "blokIdx" in found[0].missing
     assert found[1].missing == "" and found[1].kernels
 
 

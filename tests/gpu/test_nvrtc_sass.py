@@ -1,4 +1,4 @@
-"""Machine code read from real cubins: widths, classes, lines and a hash that only the code decides."""
+"""Machine code read from active cubins: widths, classes, lines and a hash that only the code decides."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_line_of_a_header_is_not_that_line_of_the_kernel() -> None:
     assert sass.parse(text)["one"].lines() == {"5": {"LDG.128": 1, "LDS.64": 1}}, "which files are own is not told"
     one = sass.parse(text, sources=[Path("/some/where/a.cu"), Path("/own/tile.cuh")])["one"]
     assert one.lines() == {"5": {"LDG.128": 1}, "tile.cuh:5": {"LDS.64": 1}}
-    assert one.instructions[2].place == "tile.cuh:5"
+    assert one.instructions[2].location == "tile.cuh:5"
 
 
 def sunk(middle: str) -> dict[str, int]:
@@ -242,7 +242,7 @@ def test_a_listing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @needs_tools
 def test_bytes_that_are_no_cubin_are_refused() -> None:
     for data in (b"", b"not ELF", b"\x7fELF\x02\x01" + bytes(100)):
-        with pytest.raises(BadCubin, match="no cubin"):
+        with pytest.raises(BadCubin, match="opbench cannot read the cubin"):
             sass.disassemble(data)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opbench import api
 from opbench.errors import LaunchError, UsageError
 from opbench.gpu.driver.memory import DeviceArray, MovableArray
-from opbench.gpu.driver.program import _value
+from opbench.gpu.driver.program import _c_value
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.scalar import Scalar, Struct, element_bytes
 from opbench.shipping.launching import _argument_text
@@ -113,11 +113,11 @@ def test_on_a_gpu_it_holds_the_buffers_addresses() -> None:
     launch = KernelLaunch("k", (1, 1, 1), (1, 1, 1), 0, (Struct(("x", 7)),))
     assert launch.buffers() == {"x"}
     array = DeviceArray(None, "x", (4,), np.dtype("f4"), 0x1000)
-    value = _value(launch.args[0], launch, {"x": array}, 16)
+    value = _c_value(launch.args[0], launch, {"x": array}, 16)
     assert bytes(value) == (0x1000).to_bytes(8, "little") + (7).to_bytes(4, "little") + bytes(4)
     moving = MovableArray(None, "x", (4,), np.dtype("f4"), ctypes.c_uint64(0x1000))
     with refuses("fixed-address", "k", value="x", error=LaunchError):
-        _value(launch.args[0], launch, {"x": moving}, 16)
+        _c_value(launch.args[0], launch, {"x": moving}, 16)
 
 
 def test_one_with_fields_of_one_type_is_shipped() -> None:

@@ -11,7 +11,7 @@ import pytest
 from opbench import api, matrix_product
 from opbench.adopting.adopting import propose
 from opbench.adopting.parsed_file import read_file
-from opbench.gpu.limits.ceilings import best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import bound_and_limit, committed_ceilings
 from opbench.kernels.case import Case
 from opbench.kernels.operator import MAX_I32, Operator
 from opbench.kernels.special_inputs import special_inputs_of, with_special_inputs
@@ -303,8 +303,8 @@ def test_no_peak_of_floats_stands_for_another_type(dtype: str) -> None:
     add, product = case_of("add", dtype, n=1 << 24), case_of("matmul", dtype, m=4096, n=4096, k=4096)
     assert add.precision == add.unit == dtype
     assert ceilings.flops_per_s(dtype) is None
-    assert best_time(ceilings, product.problem.flops(), product.problem.bytes(), product.unit) is None
-    best = best_time(ceilings, add.problem.flops(), add.problem.bytes(), add.unit)
+    assert bound_and_limit(ceilings, product.problem.flops(), product.problem.bytes(), product.unit) is None
+    best = bound_and_limit(ceilings, add.problem.flops(), add.problem.bytes(), add.unit)
     assert add.problem.bytes() == (1 << 24) * 3 * {"i32": 4, "f64": 8}[dtype]
     assert best and best[1] == "memory"
     assert best[0] == pytest.approx(add.problem.bytes() / (ceilings.dram_bytes_per_s or 1.0))

@@ -73,7 +73,7 @@ class RecordedClock:
     def __init__(self, cupti: FakeCupti) -> None:
         self.cupti = cupti
 
-    def nothing(self) -> None:
+    def launch_empty_kernel(self) -> None:
         self.cupti.kernel("nothing")
 
     def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:

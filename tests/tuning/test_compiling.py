@@ -68,14 +68,26 @@ def case(folder: Path, **config: int) -> Case:
 
 def test_what_a_block_may_not_have_is_known_and_why(tmp_path: Path) -> None:
     right = compile_case(case(tmp_path), H200)
-    assert not right.refused and not right.unfit and right.identity and right.registers and right.occupancy == 1.0
-    assert compile_case(case(tmp_path, BLOCK=2048), H200).unfit == (
+    assert (
+        not right.compile_error
+        and not right.launch_obstacle
+        and right.identity
+        and right.registers
+        and right.occupancy == 1.0
+    )
+    assert compile_case(case(tmp_path, BLOCK=2048), H200).launch_obstacle == (
         "relu: a block of 2048 threads is not allowed; use 1 to 1024"
     )
-    assert "409600 bytes of shared memory; a block has 232448" in compile_case(case(tmp_path, TILE=400), H200).unfit
+    assert (
+        "409600 bytes of shared memory; a block can use 232448"
+        in compile_case(case(tmp_path, TILE=400), H200).launch_obstacle
+    )
     found = compile_case(case(tmp_path, BLOCK=1024, LIVE=200), H200)
-    assert f"a block of 1024 threads at {found.registers} registers" in found.unfit and (found.registers or 0) > 64
-    assert "fits.cu:9" in compile_case(case(tmp_path, FAULT=1), H200).refused
+    assert (
+        f"a block of 1024 threads at {found.registers} registers" in found.launch_obstacle
+        and (found.registers or 0) > 64
+    )
+    assert "fits.cu:9" in compile_case(case(tmp_path, FAULT=1), H200).compile_error
 
 
 def test_two_spellings_of_one_code_share_an_identity_and_two_launches_do_not(tmp_path: Path) -> None:
@@ -104,7 +116,7 @@ def test_compilers_in_processes_of_their_own_answer_by_number_and_end(tmp_path: 
         for number, config in ((7, {}), (8, {"FAULT": 1})):
             compilers.begin(number, pack(case(tmp_path, **config)), H200)
         found = all_done(compilers, 2)
-        assert unmeasured(found[7]) == unmeasured(compile_case(case(tmp_path), H200)) and found[8].refused
+        assert unmeasured(found[7]) == unmeasured(compile_case(case(tmp_path), H200)) and found[8].compile_error
         assert found[7].compile_s > 0
     finally:
         compilers.close()
@@ -121,8 +133,8 @@ def test_a_config_that_compiles_for_too_long_is_given_up_and_holds_up_no_other(t
             compilers.begin(number, pack(Case(variant, {"DEPTH": depth}, problem)), H200)
         began = time.monotonic()
         found = all_done(compilers, 2)
-        assert found[0].overtime == "not compiled within 4 s" and found[0].compile_s == 4.0
-        assert found[1].identity and not found[1].overtime
+        assert found[0].timeout_message == "not compiled within 4 s" and found[0].compile_s == 4.0
+        assert found[1].identity and not found[1].timeout_message
         assert time.monotonic() - began < 120
     finally:
         compilers.close()
@@ -137,7 +149,10 @@ def test_a_compiler_that_dies_costs_its_config_and_says_so(tmp_path: Path, monke
         assert process is not None
         process.send_signal(signal.SIGSEGV)
         compilers.begin(1, pack(case(tmp_path, BLOCK=512)), H200)
-        assert "the compiler died" in (found := all_done(compilers, 1)[1]).refused and "SIGSEGV" in found.refused
+        assert (
+            "the compiler died" in (found := all_done(compilers, 1)[1]).compile_error
+            and "SIGSEGV" in found.compile_error
+        )
         compilers.begin(2, pack(case(tmp_path, BLOCK=512)), H200)
         assert all_done(compilers, 1)[2].identity, "another compiler took its place"
     finally:

@@ -17,12 +17,12 @@ from opbench.errors import CompileError, EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.paths import MissingExtra
 
-LIMIT_S = 300.0
+TIME_LIMIT_S = 300.0
 """Time limit of one call of ptxas in seconds."""
-OLDEST = 75
-"""The oldest compute capability, times ten, for which CUDA 13 assembles; CUDA 12 goes back to 50."""
+OLDEST_ARCHITECTURE_OF_CUDA_13 = 75
+"""The oldest architecture for which CUDA 13 assembles, as compute capability times ten; CUDA 12 supports 50."""
 _VERSION = re.compile(r"release (\d+)\.(\d+)")
-_NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
+_UNSUPPORTED_PTX_VERSION = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
 _PTX_VERSION = re.compile(r"^\.version\s+[\d.]+", re.MULTILINE)
 
 
@@ -35,17 +35,21 @@ class Assembler:
 
 
 def assembler(arch: str) -> Assembler:
-    """Return the newest ptxas for an architecture such as "sm_90a"; raise EnvironmentFault with the remedy."""
+    """Return the newest ptxas for an architecture such as "sm_90a"; raise EnvironmentFault if there is none."""
     architecture_number = int(arch.removeprefix("sm_").rstrip("af"))
-    usable = [assembler for assembler in assemblers() if architecture_number >= OLDEST or assembler.version < (13, 0)]
+    usable = [
+        assembler
+        for assembler in assemblers()
+        if architecture_number >= OLDEST_ARCHITECTURE_OF_CUDA_13 or assembler.version < (13, 0)
+    ]
     if not usable:
-        raise not_installed()
+        raise not_installed_error()
     return max(usable, key=lambda assembler: assembler.version)
 
 
 @functools.cache
 def assemblers() -> tuple[Assembler, ...]:
-    """Return every ptxas of this machine."""
+    """Return every ptxas program that is installed on this machine and runs."""
     candidates = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
     if on_path := shutil.which("ptxas"):
         candidates.append(Path(on_path))
@@ -53,7 +57,7 @@ def assemblers() -> tuple[Assembler, ...]:
     return tuple(assembler for path in dict.fromkeys(candidates) if (assembler := _probe_assembler(path)))
 
 
-def not_installed() -> MissingExtra:
+def not_installed_error() -> MissingExtra:
     """Return the error for a machine without ptxas."""
     return MissingExtra("ptxas is not installed", "ptxas")
 
@@ -82,7 +86,7 @@ def assemble(ptx: str, arch: str, name: str) -> Path:
     if cubin.exists():
         return cubin
     errors = _assemble(ptxas, ptx, arch, cubin)
-    if errors and (supported_version := _NEWER.search(errors)):
+    if errors and (supported_version := _UNSUPPORTED_PTX_VERSION.search(errors)):
         errors = _assemble(ptxas, _PTX_VERSION.sub(f".version {supported_version[1]}", ptx), arch, cubin)
     if errors:
         raise CompileError(f"ptxas {'.'.join(map(str, ptxas.version))}: {errors}", kind="not-assembled", subject=name)
@@ -96,7 +100,7 @@ def _assemble(ptxas: Assembler, ptx: str, arch: str, cubin: Path) -> str:
         source.write_text(ptx)
         command = [str(ptxas.path), f"-arch={arch}", "--generate-line-info", str(source), "-o", str(target)]
         try:
-            completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+            completed = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFault(
                 f"ptxas at {ptxas.path} cannot be run: {error}; see which ptxas is used with: opbench doctor",

@@ -23,11 +23,11 @@ KERNEL_BIT = 0x10
 OTHER_OFFSET = 5
 """Offset in bytes of `st_other` in a symbol of a 64-bit ELF file."""
 RESERVED_SHARED_BYTES = 1024
-"""From compute capability 9.0 on `.nv.shared.NAME` begins with a part that the driver reserves."""
+"""Bytes at the start of `.nv.shared.NAME` that the driver reserves, from compute capability 9.0 on."""
 MAX_THREADS, FRAME_SIZE, MIN_STACK_SIZE, PARAMETER, REGISTERS = 0x05, 0x11, 0x12, 0x17, 0x2F
-"""Attributes of `.nv.info`: EIATTR_MAX_THREADS and so on in the tools' own listings."""
+"""Numbers of attributes in `.nv.info`, which NVIDIA's tools list as EIATTR_MAX_THREADS and so on."""
 WORDS_FORMAT = 0x04
-"""Format of an attribute that stores a length and that many bytes; other formats store a value in its place."""
+"""Format of an attribute that stores a length and that many bytes; other formats store one value."""
 
 
 class BadCubin(OpbenchError):
@@ -68,7 +68,7 @@ class Cubin:
 
     kernels: Mapping[str, CubinKernel]
     variables: tuple[CubinVariable, ...]
-    """The variables that outlive a launch."""
+    """The `__device__` and `__constant__` variables, whose values outlive a launch."""
     uses_device_heap: bool
     """Whether a kernel calls the device's `malloc`, whose memory outlives a launch."""
     machine_code_sha256: str
@@ -83,13 +83,13 @@ def read_cubin(data: bytes) -> Cubin:
     """Read a cubin; raise BadCubin if it has another format."""
     # Modules for the CPU also get here; without a cubin, the ELF reader is not imported.
     if int.from_bytes(data[MACHINE_OFFSET : MACHINE_OFFSET + 2], "little") != CUDA_MACHINE:
-        raise BadCubin("no cubin that opbench can read: not a CUDA ELF file")
+        raise BadCubin("opbench cannot read the cubin: it is not a CUDA ELF file")
     from elftools.common.exceptions import ELFError
 
     try:
         return _read(data)
     except (ELFError, struct.error, ValueError, LookupError, OverflowError, AttributeError, TypeError) as error:
-        raise BadCubin(f"no cubin that opbench can read: {error}") from None
+        raise BadCubin(f"opbench cannot read the cubin: {error}") from None
 
 
 def _read(data: bytes) -> Cubin:
@@ -102,7 +102,7 @@ def _read(data: bytes) -> Cubin:
     sections_by_name = {section.name: section for section in sections}
     symbols = sections_by_name[".symtab"]
     if not isinstance(symbols, SymbolTableSection):
-        raise ValueError("no symbols")
+        raise ValueError("it has no symbol table")
     first_other_offset, symbol_bytes = symbols["sh_offset"] + OTHER_OFFSET, symbols["sh_entsize"]
     defined_symbols = [
         (index, symbol, sections[symbol["st_shndx"]])
@@ -130,16 +130,16 @@ def _machine_code_sha256(sections: Mapping[str, Section], kernels: Mapping[str, 
     digest = hashlib.sha256()
     for name, section in sorted(sections.items()):
         if name.startswith(".text."):
-            _hash_part(digest, name.encode())
-            _hash_part(digest, section.data())
+            _hash_with_length(digest, name.encode())
+            _hash_with_length(digest, section.data())
     for _, kernel in sorted(kernels.items()):
         resources = (kernel.name, kernel.registers, kernel.shared_bytes, kernel.local_bytes)
-        _hash_part(digest, repr(resources).encode())
-        _hash_part(digest, kernel.constants)
+        _hash_with_length(digest, repr(resources).encode())
+        _hash_with_length(digest, kernel.constants)
     return digest.hexdigest()
 
 
-def _hash_part(digest: hashlib._Hash, data: bytes) -> None:
+def _hash_with_length(digest: hashlib._Hash, data: bytes) -> None:
     """Hash data with their length, so that different splits of the same bytes give different hashes."""
     digest.update(len(data).to_bytes(8, "little") + data)
 
@@ -150,7 +150,9 @@ def _kernel(name: str, symbol_index: int, code: Section, sections: Mapping[str, 
     `symbol_index` is the index of its symbol; `code` is the section of its instructions.
     """
     attributes = _attributes(sections[".nv.info"].data())
-    values = {attribute: value[1] for attribute, value in attributes if len(value) == 2 and value[0] == symbol_index}
+    resource_values = {
+        attribute: value[1] for attribute, value in attributes if len(value) == 2 and value[0] == symbol_index
+    }
     kernel_attributes = list(_attributes(sections[f".nv.info.{name}"].data())) if f".nv.info.{name}" in sections else []
     launch_bounds = next((value for attribute, value in kernel_attributes if attribute == MAX_THREADS), ())
     parameter_sizes = {
@@ -164,9 +166,9 @@ def _kernel(name: str, symbol_index: int, code: Section, sections: Mapping[str, 
     return CubinKernel(
         name,
         # Older tools wrote the count into the section's header only.
-        values.get(REGISTERS) or code["sh_info"] >> 24,
+        resource_values.get(REGISTERS) or code["sh_info"] >> 24,
         max(0, shared_section["sh_size"] - reserved_bytes) if shared_section else 0,
-        max(values.get(FRAME_SIZE, 0), values.get(MIN_STACK_SIZE, 0)),
+        max(resource_values.get(FRAME_SIZE, 0), resource_values.get(MIN_STACK_SIZE, 0)),
         launch_bounds[0] * launch_bounds[1] * launch_bounds[2] if len(launch_bounds) == 3 else 0,
         code["sh_size"],
         b"".join(section.data() for section in constants if section and section["sh_type"] != "SHT_NOBITS"),

@@ -36,26 +36,26 @@ class GpuTarget:
 class CompiledCase:
     """The result of compiling one case for a GPU: its resources, or the reason why it cannot run."""
 
-    refused: str = ""
+    compile_error: str = ""
     """The compiler's error; empty if the source compiles."""
-    unfit: str = ""
-    """Why no block of the kernel can be launched; empty if one can."""
+    launch_obstacle: str = ""
+    """The reason why no block of the kernel can be launched; empty if a block can."""
     identity: str = ""
-    """Hash of the machine code, and the launches: equal for cases that take equally long; empty if not known."""
+    """Hash of the machine code, with the launches: equal for cases that take equally long; empty if unknown."""
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
     compile_s: float = 0.0
     """Time to compile; close to zero on a cache hit."""
-    overtime: str = ""
+    timeout_message: str = ""
     """A message if compiling was stopped at its time limit; else empty."""
 
 
 def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
     """Compile one case into the cache and check whether its blocks fit; errors become fields of the result."""
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     compiled = _compile_for_target(case, target)
-    return replace(compiled, compile_s=round(time.perf_counter() - began, 4))
+    return replace(compiled, compile_s=round(time.perf_counter() - start_s, 4))
 
 
 def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
@@ -63,22 +63,22 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
     try:
         launches = case.launches(target.sm_count)
         if reason := why_block_is_too_large(launches, target.limits):
-            return CompiledCase(unfit=reason)
+            return CompiledCase(launch_obstacle=reason)
         request = case.request()
         compiled = nvrtc.compile_cubin(request, nvrtc.architecture(target.capability, request))
         cubin = read_cubin(compiled.cubin.read_bytes())
         resources = launch_resources(kernel_resources(compiled, cubin), launches, target.limits)
     except BadCubin:
-        return CompiledCase()  # the compiler is newer than our cubin reader: the driver will report what does not fit
+        return CompiledCase()  # The compiler is newer than the cubin reader; the driver reports blocks that do not fit.
     except CompileError as error:
-        return CompiledCase(refused=str(error).splitlines()[0])
+        return CompiledCase(compile_error=str(error).splitlines()[0])
     except EnvironmentFault:
         raise
     except OpbenchError as error:
-        return CompiledCase(unfit=str(error))
-    lowest_occupancy = min(resources.values(), key=lambda resource: resource.occupancy or 0.0, default=None)
+        return CompiledCase(launch_obstacle=str(error))
+    limiting_resources = min(resources.values(), key=lambda resource: resource.occupancy or 0.0, default=None)
     return CompiledCase(
-        unfit=next(
+        launch_obstacle=next(
             filter(
                 None,
                 (why_block_does_not_fit(kernel, resource, target.limits) for kernel, resource in resources.items()),
@@ -86,11 +86,11 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
             "",
         ),
         identity=f"{cubin.machine_code_sha256} {launches}",
-        registers=lowest_occupancy.registers if lowest_occupancy else None,
-        shared_bytes=lowest_occupancy.shared_bytes + (lowest_occupancy.dynamic_shared_bytes or 0)
-        if lowest_occupancy
+        registers=limiting_resources.registers if limiting_resources else None,
+        shared_bytes=limiting_resources.shared_bytes + (limiting_resources.dynamic_shared_bytes or 0)
+        if limiting_resources
         else None,
-        occupancy=lowest_occupancy.occupancy if lowest_occupancy else None,
+        occupancy=limiting_resources.occupancy if limiting_resources else None,
     )
 
 
@@ -104,7 +104,8 @@ def why_block_is_too_large(launches: Sequence[KernelLaunch], limits: DeviceLimit
             return f"{launch.kernel}: a block of {threads} threads is not allowed; use 1 to {limits.threads_per_block}"
         if launch.shared_bytes > limits.shared_per_block:
             return (
-                f"{launch.kernel}: {launch.shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
+                f"{launch.kernel}: {launch.shared_bytes} bytes of shared memory; a block can use "
+                f"{limits.shared_per_block}"
             )
     return ""
 
@@ -119,7 +120,7 @@ def why_block_does_not_fit(kernel: str, resources: LaunchResources, limits: Devi
         )
     shared_bytes = resources.shared_bytes + (resources.dynamic_shared_bytes or 0)
     if limits and shared_bytes > limits.shared_per_block:
-        return f"{kernel}: {shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
+        return f"{kernel}: {shared_bytes} bytes of shared memory; a block can use {limits.shared_per_block}"
     if resources.blocks_per_sm == 0:
         return f"{kernel}: no block fits on a multiprocessor, because of its {resources.limiter}; use a smaller block"
     return ""

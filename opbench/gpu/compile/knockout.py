@@ -1,9 +1,8 @@
-"""Remove one class of instructions from a kernel's PTX, for knock-out experiments; the rest stays unchanged.
+"""Remove one class of instructions from a kernel's PTX, for knock-out experiments.
 
-PTX has one instruction a line and names the source line of each, and the assembler does not know where a value
-comes from. So a load becomes a move from bits of its own address, a store becomes an exclusive-or into a
-register that the kernel's end depends on, and addresses and values are still computed. The rewritten kernel
-computes wrong results.
+A knock-out experiment times a kernel without one class of instructions, such as loads. The rewritten kernel still
+computes all addresses and values, but its results are wrong: a load becomes a move from bits of its own address, and
+a store becomes an exclusive-or into a register on which the kernel's end depends.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from opbench.gpu.compile.ptx_flow import (
     addresses,
     follow_values,
     is_store,
-    parameters,
+    parameter_origins,
 )
 from opbench.gpu.compile.ptx_statements import Function, Statement, parse_functions
 from opbench.kernels.launch import KernelLaunch
@@ -41,7 +40,7 @@ from opbench.kernels.scalar import Argument, Struct
 
 WAITS, AWAITED, NO_CONFLICTS = "waits", "another-thread-waits", "no-conflicts"
 MBARRIER, UNKNOWN_SPACE, NOT_UNDERSTOOD, TOO_SMALL = "mbarrier", "unknown-space", "not-understood", "too-small"
-"""Why an instruction stays, in addition to the reasons of `ptx_flow`."""
+"""Reasons why a knock-out does not remove an instruction; `ptx_flow` defines more reasons."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,16 @@ class ClassInstructions:
 
         A line is a number in `kernel_file`, or FILE:LINE in another file.
         """
-        return _count_by_line((statement for statement in self.removable), kernel_file)
+        return _count_by_line(self.removable, kernel_file)
 
-    def kept_lines(self, kernel_file: str) -> tuple[tuple[str, int, str], ...]:
+    def remaining_lines(self, kernel_file: str) -> tuple[tuple[str, int, str], ...]:
         """Return the source line, number and reason of the instructions that cannot be removed."""
         reasons = dict.fromkeys(reason for _, reason in self.remaining)
         return tuple(
             (location, count, reason)
             for reason in reasons
             for location, count in _count_by_line(
-                (statement for statement, its_reason in self.remaining if its_reason == reason), kernel_file
+                (statement for statement, statement_reason in self.remaining if statement_reason == reason), kernel_file
             ).items()
         )
 
@@ -86,7 +85,7 @@ def _count_by_line(statements: Iterable[Statement], kernel_file: str) -> dict[st
 
 
 class KnockOut:
-    """The PTX of a module from which classes of instructions can be removed."""
+    """The PTX of a module, from which a knock-out experiment removes classes of instructions."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class KnockOut:
 
         `names` maps names of kernels to mangled ones where they differ, `static_shared` has the bytes of shared memory
         that each kernel declares, by its mangled name. `conflicts` are files and lines with bank conflicts; None if
-        they are not known, so that every access may have some.
+        they are unknown, so that every access may have conflicts.
         """
         self.module = parse_functions(text)
         self._conflicts = conflicts
@@ -112,27 +111,29 @@ class KnockOut:
                 shared_bytes = (static_shared or {}).get(name, 0) + launch.shared_bytes
                 self._shared_bytes[name] = min(shared_bytes, self._shared_bytes.get(name, shared_bytes))
                 buffers_of_arguments = [_buffers_of(launch, argument) for argument in launch.args]
-                earlier = self._buffers.get(name, [set() for _ in buffers_of_arguments])
+                earlier_arguments = self._buffers.get(name, [set() for _ in buffers_of_arguments])
                 self._buffers[name] = [
                     buffers | earlier_buffers
-                    for buffers, earlier_buffers in zip(buffers_of_arguments, earlier, strict=True)
+                    for buffers, earlier_buffers in zip(buffers_of_arguments, earlier_arguments, strict=True)
                 ]
         self.kernels = tuple(self._buffers)
         functions_used = [
             function for function in self.module.functions if function.name in self._buffers or not function.is_kernel
         ]
         self.flows = self._data_flows(functions_used)
-        self._spins = any(True for flow in self.flows for _ in flow.spins())
+        self._waits_in_loop = any(True for flow in self.flows for _ in flow.waiting_loads())
         statements = [statement for flow in self.flows for statement in flow.function.statements]
         self._bulk_counts = any(map(is_counted_copy, statements))
-        self._initialises = any(buffers.base == "mbarrier" and "init" in buffers.modifiers for buffers in statements)
+        self._initialises = any(
+            statement.base == "mbarrier" and "init" in statement.modifiers for statement in statements
+        )
 
     def _data_flows(self, functions: Sequence[Function]) -> list[Flow]:
         """Return the data flow of each function.
 
         Stores to buffers from which a kernel loads addresses keep their values.
         """
-        sources = {function.name: parameters(function) for function in functions}
+        sources = {function.name: parameter_origins(function) for function in functions}
 
         def buffers(function: Function, access: Statement) -> set[str]:
             argument_buffers = self._buffers.get(function.name, [])
@@ -140,17 +141,17 @@ class KnockOut:
                 int(n) for name in addresses(access) for n in sources[function.name].get(name, ()) if n.isdecimal()
             }
             buffers_of_access = [argument_buffers[index] for index in argument_indices if index < len(argument_buffers)]
-            return set().union(*buffers_of_access) or {"*"}  # of a device function, the buffers are not known
+            return set().union(*buffers_of_access) or {"*"}  # The buffers of a device function are unknown.
 
-        kept_so_far: set[int] = set()
+        unchanged_stores: set[int] = set()
         while True:
-            flows = [follow_values(function, kept_so_far) for function in functions]
+            flows = [follow_values(function, unchanged_stores) for function in functions]
             loaded_buffers = set()
             for flow in flows:
                 for statement in flow.function.statements:
                     if is_global_load(statement) and flow.reason(statement):
                         loaded_buffers |= buffers(flow.function, statement)
-            kept_stores = {
+            address_stores = {
                 statement.start
                 for flow in flows
                 for statement in flow.function.statements
@@ -158,22 +159,22 @@ class KnockOut:
                 if (store_buffers := buffers(flow.function, statement)) & loaded_buffers
                 or "*" in store_buffers | loaded_buffers
             }
-            if kept_stores <= kept_so_far:
+            if address_stores <= unchanged_stores:
                 return flows
-            kept_so_far |= kept_stores
+            unchanged_stores |= address_stores
 
-    def removal(self, name: str) -> ClassInstructions:
+    def class_instructions(self, name: str) -> ClassInstructions:
         """Return the instructions of one class: those that can be removed and those that cannot."""
-        removable, kept = [], []
+        removable, remaining = [], []
         for flow in self.flows:
             for statement in flow.function.statements:
                 if not is_in_class(statement, name):
                     continue
                 if reason := self._reason(name, statement, flow):
-                    kept.append((statement, reason))
+                    remaining.append((statement, reason))
                 else:
                     removable.append(statement)
-        return ClassInstructions(name, tuple(removable), tuple(kept))
+        return ClassInstructions(name, tuple(removable), tuple(remaining))
 
     def _reason(self, name: str, statement: Statement, flow: Flow) -> str:
         """Return why an instruction of a class cannot be removed; empty if it can."""
@@ -187,14 +188,14 @@ class KnockOut:
             return WAITS
         if statement.base in ("ld", "st", "atom", "red") and not statement.modifiers & {"global", "shared"}:
             return UNKNOWN_SPACE
-        if flow.shared and name in (BARRIERS, BANK_CONFLICTS):
-            return next(iter(flow.shared.values()))
+        if flow.reason_by_shared_variable and name in (BARRIERS, BANK_CONFLICTS):
+            return next(iter(flow.reason_by_shared_variable.values()))
         writes_shared = is_store(statement, "shared") or (name == GLOBAL_LOADS and statement.base == "cp")
         if writes_shared and (reason := flow.shared_reason(statement)):
             return reason
-        if name in (GLOBAL_STORES, ATOMICS, BARRIERS) and self._spins:
+        if name in (GLOBAL_STORES, ATOMICS, BARRIERS) and self._waits_in_loop:
             return AWAITED
-        if statement.start in flow.stored:
+        if statement.start in flow.address_stores:
             return STORED_ADDRESS
         if name == BARRIERS and self._initialises:
             return MBARRIER
@@ -206,18 +207,20 @@ class KnockOut:
             and (statement.file, statement.line) not in self._conflicts
         ):
             return NO_CONFLICTS
-        if name == BANK_CONFLICTS and self._too_small(flow.function, statement):
+        if name == BANK_CONFLICTS and self._has_too_little_shared_memory(flow.function, statement):
             return TOO_SMALL
         return "" if has_replacement(name, statement, flow.function) else NOT_UNDERSTOOD
 
-    def _too_small(self, function: Function, statement: Statement) -> bool:
-        """Return whether shared memory is too small to give each of 32 lanes its own place."""
+    def _has_too_little_shared_memory(self, function: Function, statement: Statement) -> bool:
+        """Return whether shared memory is too small to give each of 32 lanes its own address."""
         shared_bytes = self._shared_bytes.get(function.name, 0)
         return not function.shared or shared_bytes < 32 * lane_bytes(statement) + 16
 
-    def without(self, names: Collection[str]) -> str:
+    def ptx_without(self, names: Collection[str]) -> str:
         """Return the PTX without the removable instructions of some classes."""
-        removable_ids = {name: {id(statement) for statement in self.removal(name).removable} for name in names}
+        removable_ids = {
+            name: {id(statement) for statement in self.class_instructions(name).removable} for name in names
+        }
         edits: list[tuple[int, int, str]] = []
         for flow in self.flows:
             editor = InstructionEditor(flow.function, self._shared_bytes.get(flow.function.name, 0))

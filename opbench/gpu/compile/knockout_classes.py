@@ -1,4 +1,4 @@
-"""The classes of PTX instructions that a knock-out removes, and the groups of machine instructions."""
+"""Define the classes of PTX instructions that knock-out experiments remove, and groups of machine instructions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
 GLOBAL_LOADS, GLOBAL_STORES, ATOMICS = "global-loads", "global-stores", "atomics"
 SHARED, BANK_CONFLICTS, BARRIERS, MATRIX = "shared", "bank-conflicts", "barriers", "matrix"
 INSTRUCTION_CLASSES = (GLOBAL_LOADS, GLOBAL_STORES, SHARED, BANK_CONFLICTS, BARRIERS, MATRIX, ATOMICS)
-"""The classes of work that can be removed."""
+"""The classes of instructions that a knock-out experiment can remove."""
 
 ADDRESS = re.compile(r"\[\s*([%A-Za-z_$][\w$]*)\s*(?:\+\s*(-?\d+))?\s*\]")
 """An address operand: a register or variable, and an offset in bytes."""
-_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
+_BYTES_BY_BITS = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
 def is_global_load(statement: Statement) -> bool:
@@ -47,15 +47,15 @@ def expects_bytes(statement: Statement) -> bool:
 
 
 def is_in_class(statement: Statement, name: str) -> bool:
-    """Return whether an instruction is in the class with a name, such as GLOBAL_LOADS."""
+    """Return whether an instruction is in the class `name`, such as GLOBAL_LOADS."""
     modifiers, base = statement.modifiers, statement.base
     if name == GLOBAL_LOADS:
-        copies = base == "cp" and {"async", "shared", "global"} <= modifiers and "bulk" not in modifiers
-        generic = base == "ld" and not modifiers & {"shared", "local", "param", "const"}
-        return is_global_load(statement) or generic or copies or _is_bulk_load(statement)
+        is_copy = base == "cp" and {"async", "shared", "global"} <= modifiers and "bulk" not in modifiers
+        is_generic = base == "ld" and not modifiers & {"shared", "local", "param", "const"}
+        return is_global_load(statement) or is_generic or is_copy or _is_bulk_load(statement)
     if name == GLOBAL_STORES:
-        generic = base == "st" and not modifiers & {"shared", "local", "param", "async"}
-        return generic or (is_bulk_copy(statement) and "complete_tx" not in modifiers)
+        is_generic = base == "st" and not modifiers & {"shared", "local", "param", "async"}
+        return is_generic or (is_bulk_copy(statement) and "complete_tx" not in modifiers)
     if name == SHARED:
         return base in ("ldmatrix", "stmatrix") or (
             base in ("ld", "st") and "shared" in modifiers and "async" not in modifiers
@@ -74,7 +74,7 @@ def is_in_class(statement: Statement, name: str) -> bool:
 
 
 def has_replacement(name: str, statement: Statement, function: Function) -> bool:
-    """Return whether a replacement for an instruction is known."""
+    """Return whether `InstructionEditor` can replace an instruction of the class `name`."""
     if name == BARRIERS or statement.base == "cp":
         return True
     if name == MATRIX and statement.base == "wgmma":
@@ -95,11 +95,11 @@ def lane_bytes(statement: Statement) -> int:
     """Return the bytes that one lane of an access to shared memory transfers."""
     if statement.base in ("ldmatrix", "stmatrix"):
         return 16
-    vector = next((int(part[1:]) for part in statement.opcode.split(".") if part in ("v2", "v4", "v8")), 1)
+    vector = next((int(word[1:]) for word in statement.opcode.split(".") if word in ("v2", "v4", "v8")), 1)
     bits = next(
-        (hit[1] for part in statement.opcode.split(".") if (hit := re.fullmatch(r"[busf](8|16|32|64)", part))), "32"
+        (match[1] for word in statement.opcode.split(".") if (match := re.fullmatch(r"[busf](8|16|32|64)", word))), "32"
     )
-    return vector * _BYTES[bits]
+    return vector * _BYTES_BY_BITS[bits]
 
 
 SPILLS = "spills"

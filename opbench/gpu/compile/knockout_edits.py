@@ -1,4 +1,4 @@
-"""Replace instructions in the PTX of a function; addresses and values are still computed."""
+"""Replace instructions in a function's PTX for a knock-out experiment; addresses and values are still computed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from opbench.gpu.compile.ptx_flow import operands, results
 from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
 
 OPAQUE_REGISTERS = 16
-"""Registers with values that the assembler does not know, for the further elements of a vector from shared memory."""
-FRAGMENTS = 32
-"""The same for fragments of matrices, which keep the neighbours that a matrix instruction needs."""
-ONE = 0x3F80
-"""The upper half of a float from 1 on: values made of addresses are then neither NaN nor denormal."""
+"""Number of registers with values that the assembler cannot compute, for later elements of a loaded vector."""
+FRAGMENT_REGISTERS = 32
+"""Number of such registers for matrix fragments, which a matrix instruction needs in neighbouring registers."""
+UPPER_HALF_OF_ONE = 0x3F80
+"""The upper 16 bits of the float 1.0: values made of addresses are then neither NaN nor denormal."""
 SENTINEL = 0x5BD1E995
-"""The value of the exclusive-or at which a kernel stores it; the assembler must assume that it occurs."""
+"""A kernel stores its exclusive-or if it has this value; the assembler must assume that this can happen."""
 SINK_DECLARATION = ".global .align 8 .u64 kosunk;\n"
-"""The variable that would take the value: the assembler must assume that others read it."""
+"""The variable for the exclusive-or; the assembler must assume that other kernels read it."""
 
 
 @dataclass
@@ -40,36 +40,38 @@ class InstructionEditor:
     _has_sink: bool = False
     _pool_uses: int = 0
     _access_count: int = 0
-    _lanes: set[int] = field(default_factory=set)
+    _lane_widths: set[int] = field(default_factory=set)
     _accumulators: dict[str, None] = field(default_factory=dict)
     _fragment_count: int = 0
-    _constant: dict[str, None] = field(default_factory=dict)
+    _unchanged_accumulators: dict[str, None] = field(default_factory=dict)
     """Accumulators that no instruction changes any more."""
-    _products: dict[tuple[str, ...], int] = field(default_factory=dict)
-    """Accumulators -> how many matrix instructions on them were replaced."""
-    _used: set[int] = field(default_factory=set)
-    _bulk_removed: bool = False
+    _replaced_products: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """For each tuple of accumulators, the number of replaced matrix instructions that change them."""
+    _used_positions: set[int] = field(default_factory=set)
+    _has_removed_bulk_copy: bool = False
 
     def remove(self, name: str, statement: Statement) -> None:
-        """Replace one instruction of a class."""
+        """Replace one instruction, which is in the class `name`."""
         if name == BARRIERS:
-            code: Iterable[str] = ()
+            replacement: Iterable[str] = ()
         elif name == BANK_CONFLICTS:
-            code = self._without_conflicts(statement)
+            replacement = self._without_conflicts(statement)
         elif name == MATRIX:
-            code = self._sink_descriptors(statement) if statement.base == "wgmma" else self._sink_operands(statement)
+            replacement = (
+                self._sink_descriptors(statement) if statement.base == "wgmma" else self._sink_operands(statement)
+            )
         elif statement.base == "ldmatrix" and self._is_fragment(statement):
-            code = self._fragment(statement)
+            replacement = self._fragment(statement)
         elif statement.base in ("ld", "ldu", "ldmatrix"):
-            code = self._load(statement, pooled="shared" in statement.modifiers and statement.base != "ldmatrix")
+            replacement = self._load(statement, pooled="shared" in statement.modifiers and statement.base != "ldmatrix")
         else:
-            code = self._sink(statement)
+            replacement = self._sink(statement)
         if statement.base == "cp" and "complete_tx" in statement.modifiers:
-            self._bulk_removed = True
-        self._replace(statement, code)
+            self._has_removed_bulk_copy = True
+        self._replace(statement, replacement)
 
-    def _replace(self, statement: Statement, code: Iterable[str]) -> None:
-        lines = list(code)
+    def _replace(self, statement: Statement, replacement: Iterable[str]) -> None:
+        lines = list(replacement)
         text = " ".join(("{ .reg .b32 %kox, %koy, %kow;", *lines, "}")) if lines else ""
         self._edits.append((statement.start, statement.end, text))
 
@@ -87,7 +89,7 @@ class InstructionEditor:
                 if not statement.guard:
                     test = f"setp.eq.b32 %kop, %kosink, {SENTINEL};"
                 yield statement.start, statement.start, f"{test} @%kop st.global.u32 [kosunk], %kosink;\n"
-            if self._bulk_removed and expects_bytes(statement):
+            if self._has_removed_bulk_copy and expects_bytes(statement):
                 operand_text = ", ".join((*statement.operands[:-1], "0"))
                 yield statement.start, statement.end, f"{statement.predicate}{statement.opcode} {operand_text};"
             if (
@@ -100,22 +102,24 @@ class InstructionEditor:
 
     def _prologue(self) -> Iterator[str]:
         """Yield declarations of registers, and code that sets them to values that the assembler cannot compute."""
-        lanes = "".join(f", %kolanes{width}" for width in sorted(self._lanes))
+        lanes = "".join(f", %kolanes{width}" for width in sorted(self._lane_widths))
         yield f".reg .b32 %kolane, %kozero, %kosink{lanes};\n.reg .pred %kop;\nmov.u32 %kolane, %lanemask_eq;"
         yield "{ .reg .b32 %kox; mov.u32 %kox, %lanemask_lt; and.b32 %kozero, %kolane, %kox; }"  # always 0
         if self._has_sink:
             yield "mov.u32 %kosink, 0;"
-        if self._lanes:
+        if self._lane_widths:
             yield "{ .reg .b32 %kox, %koy;"
             yield f"mov.u32 %kox, {self.function.shared[0]}; add.u32 %kox, %kox, 15; and.b32 %kox, %kox, -16;"
             yield "mov.u32 %koy, %laneid;"
-            for width in sorted(self._lanes):
+            for width in sorted(self._lane_widths):
                 yield f"mad.lo.u32 %kolanes{width}, %koy, {width}, %kox;"
             yield "}"
         pool = [f"%kopool{number}" for number in range(min(self._pool_uses, OPAQUE_REGISTERS))]
-        fragments = [f"%kofragment{number}" for number in range(min(self._fragment_count, FRAGMENTS))]
-        yield f".reg .b32 %kopool<{OPAQUE_REGISTERS}>, %kofragment<{FRAGMENTS}>;"
-        yield from self._opaque([*pool, *fragments, *self._accumulators], [*pool, *fragments, *self._constant])
+        fragments = [f"%kofragment{number}" for number in range(min(self._fragment_count, FRAGMENT_REGISTERS))]
+        yield f".reg .b32 %kopool<{OPAQUE_REGISTERS}>, %kofragment<{FRAGMENT_REGISTERS}>;"
+        yield from self._opaque(
+            [*pool, *fragments, *self._accumulators], [*pool, *fragments, *self._unchanged_accumulators]
+        )
 
     def _opaque(self, registers: Sequence[str], constant: Collection[str]) -> Iterator[str]:
         """Yield instructions that give each register a value which the assembler cannot compute.
@@ -125,7 +129,7 @@ class InstructionEditor:
         """
         widths = {name: self.function.width(name) or 32 for name in registers}
         for index, (name, width) in enumerate(widths.items()):
-            opaque = f"prmt.b32 %kox, %kolane, {ONE + index % 0x80}, 0x5410;"
+            opaque = f"prmt.b32 %kox, %kolane, {UPPER_HALF_OF_ONE + index % 0x80}, 0x5410;"
             value = "{%kox, %kox}" if width == 64 else "%kox"
             yield f"{{ .reg .b32 %kox; {opaque} mov.b{width} {name}, {value}; }}"
         if not constant:
@@ -154,7 +158,7 @@ class InstructionEditor:
                 word = f"%kopool{self._pool_uses % OPAQUE_REGISTERS}"
                 self._pool_uses += 1
             else:
-                yield f"prmt.b32 %kox, %kow, {ONE + byte_index % 0x80}, 0x5410;"
+                yield f"prmt.b32 %kox, %kow, {UPPER_HALF_OF_ONE + byte_index % 0x80}, 0x5410;"
             value = f"{{{word}, {word}}}" if width == 64 else word
             yield f"{statement.predicate}mov.b{width} {register}, {value};"
 
@@ -172,10 +176,11 @@ class InstructionEditor:
 
     def _is_fragment(self, statement: Statement) -> bool:
         """Return whether only matrix instructions use the results of a load; then equal values remove no arithmetic."""
-        return all(self._users.get(register, set()) <= {"mma", "mov"} for register in results(statement))
+        return all(self._opcodes_by_register.get(register, set()) <= {"mma", "mov"} for register in results(statement))
 
     @cached_property
-    def _users(self) -> dict[str, set[str]]:
+    def _opcodes_by_register(self) -> dict[str, set[str]]:
+        """The opcodes of the instructions that read each register."""
         users: dict[str, set[str]] = {}
         for statement in self.function.statements:
             for register in operands(statement):
@@ -194,8 +199,8 @@ class InstructionEditor:
         registers = results(statement)
         first_fragment = -(-self._fragment_count // len(registers)) * len(registers)
         self._fragment_count = first_fragment + len(registers)
-        for index, register in enumerate(registers):
-            yield f"{statement.predicate}mov.b32 {register}, %kofragment{(first_fragment + index) % FRAGMENTS};"
+        for index, register in enumerate(registers, first_fragment):
+            yield f"{statement.predicate}mov.b32 {register}, %kofragment{index % FRAGMENT_REGISTERS};"
 
     # Uses of values -------------------------------------------------------------------------------------------------
 
@@ -215,7 +220,7 @@ class InstructionEditor:
         """Yield uses of a wgmma's operands; its accumulators get values that the assembler cannot compute."""
         self._has_sink = True
         self._accumulators |= dict.fromkeys(registers_of(statement.operands[0]))
-        self._constant |= dict.fromkeys(registers_of(statement.operands[0]))
+        self._unchanged_accumulators |= dict.fromkeys(registers_of(statement.operands[0]))
         for operand in statement.operands[1:3]:
             for register in registers_of(operand):
                 yield from self._use(statement, register, low_only=True)
@@ -241,13 +246,13 @@ class InstructionEditor:
         first, second, old_accumulators = (registers_of(operand) for operand in statement.operands[1:4])
         new_accumulators = registers_of(statement.operands[0])
         self._accumulators |= dict.fromkeys((*new_accumulators, *old_accumulators))
-        changed_index = self._products.get(old_accumulators, 0) % len(new_accumulators)
-        self._products[new_accumulators] = changed_index + 1
+        changed_index = self._replaced_products.get(old_accumulators, 0) % len(new_accumulators)
+        self._replaced_products[new_accumulators] = changed_index + 1
         for operand in statement.operands[1:3]:
             for register in registers_of(operand):
                 write_position = self._written_before(register, statement.start)
-                if write_position not in self._used:
-                    self._used.add(write_position)
+                if write_position not in self._used_positions:
+                    self._used_positions.add(write_position)
                     yield from self._use(statement, register, low_only=True)
         for index, (new, old) in enumerate(zip(new_accumulators, old_accumulators, strict=True)):
             if index == changed_index:
@@ -271,6 +276,7 @@ class InstructionEditor:
 
     @cached_property
     def _writes(self) -> dict[str, list[int]]:
+        """The positions of the instructions that write each register."""
         positions: dict[str, list[int]] = {}
         for statement in self.function.statements:
             for register in results(statement):
@@ -280,12 +286,12 @@ class InstructionEditor:
     # Addresses ------------------------------------------------------------------------------------------------------
 
     def _without_conflicts(self, statement: Statement) -> Iterator[str]:
-        """Yield the access with conflict-free addresses, one place per lane; its original address is still computed."""
+        """Yield the access with one conflict-free address per lane; the original address is still computed."""
         width = lane_bytes(statement)
-        # Another place for each access: at one place, later stores would replace earlier ones.
+        # Each access gets another address; at one address, later stores would replace earlier ones.
         offset = self._access_count % ((self.shared_bytes - 16 - 32 * width) // 16 + 1) * 16
         self._access_count += 1
-        self._lanes.add(width)
+        self._lane_widths.add(width)
         yield from self._address_word(statement)
         yield f"and.b32 %kow, %kow, %kozero; or.b32 %kow, %kow, %kolanes{width};"
         operand_text = ", ".join(

@@ -24,7 +24,7 @@ from opbench.source import device_part
 from opbench.source.sources import Source, include_closure
 
 OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-options=-v")
-"""No fast-math: NVRTC's defaults (IEEE division and square root, denormals kept, multiply-add fused) are nvcc's."""
+"""Options of every compilation. As in nvcc there is no fast-math; division and square root round as IEEE 754 says."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Compiled:
     """Bytes of spilled registers per kernel."""
     warnings: tuple[str, ...]
     names: Mapping[str, str] = field(default_factory=dict)
-    """Name in the request -> mangled name in the cubin, for kernels where the two differ."""
+    """The mangled name in the cubin by the name in the request, for kernels whose two names differ."""
 
     @property
     def ptx(self) -> Path:
@@ -47,7 +47,7 @@ class Compiled:
 
 
 class Nvrtc:
-    """A loaded NVRTC library."""
+    """A loaded NVRTC library with its version."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -145,7 +145,7 @@ class Nvrtc:
         return buffer.raw[: size.value]
 
 
-# Where NVRTC and its headers are ----------------------------------------------------------------------------------
+# Find NVRTC and its headers ---------------------------------------------------------------------------------------
 
 
 def wheel_roots() -> list[Path]:
@@ -183,16 +183,16 @@ def libraries() -> tuple[Nvrtc, ...]:
         try:
             loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
-            if os.sep in candidate:  # an existing file; a bare name is only a question to the loader
+            if os.sep in candidate:  # The file exists; a name without a folder may not.
                 load_errors.append(f"{candidate}: {error}")
             continue
         loaded_by_major.setdefault(loaded.version[0], loaded)
     if not loaded_by_major:
-        raise not_installed(f" (tried {'; '.join(load_errors)})" if load_errors else "")
+        raise not_installed_error(f" (tried {'; '.join(load_errors)})" if load_errors else "")
     return tuple(loaded_by_major[major] for major in sorted(loaded_by_major, reverse=True))
 
 
-def not_installed(tried_places: str = "") -> MissingExtra:
+def not_installed_error(tried_places: str = "") -> MissingExtra:
     """Return the error for a machine without NVRTC; `tried_places` is a suffix that lists the places searched."""
     return MissingExtra("NVRTC is not installed", "cuda13", tried_places)
 
@@ -234,10 +234,12 @@ def include_options(arch: str = "") -> tuple[str, ...]:
     library_root = compiler.path.resolve().parent.parent
     folders = [library_root / "include", library_root / "targets/x86_64-linux/include", library_root / "include/cccl"]
     for root in wheel_roots():
-        part_folders = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
+        component_folders = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
         toolkit_folders = [root / f"cu{compiler.version[0]}" / "include"]
         # CUDA 12 has one wheel for each part, CUDA 13 one folder. A compiler reads headers of its version first.
-        for include in toolkit_folders + part_folders if compiler.version[0] > 12 else part_folders + toolkit_folders:
+        for include in (
+            toolkit_folders + component_folders if compiler.version[0] > 12 else component_folders + toolkit_folders
+        ):
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
         folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
@@ -246,7 +248,7 @@ def include_options(arch: str = "") -> tuple[str, ...]:
 
 
 def _include_folders(arch: str) -> list[Path]:
-    """Return the folders of `include_options`."""
+    """Return the folders with the CUDA headers for the NVRTC that compiles for `arch`."""
     return [Path(option.removeprefix("-I")) for option in include_options(arch)]
 
 
@@ -267,12 +269,12 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
 # The cache --------------------------------------------------------------------------------------------------------
 
 
-def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
+def _cache_key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
     """Return a hash of everything that affects the cubin, including file names, which line information contains."""
     digest = hashlib.sha256()
-    parts = (part for source in sources for part in (source.content, str(source.path).encode()))
-    for part in (*parts, repr(version).encode(), *(option.encode() for option in options)):
-        digest.update(len(part).to_bytes(8, "little") + part)
+    contents = (content for source in sources for content in (source.content, str(source.path).encode()))
+    for content in (*contents, repr(version).encode(), *(option.encode() for option in options)):
+        digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()[:24]
 
 
@@ -322,18 +324,18 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
     key_parts = [unit.key, *expressions] if unit.key or expressions else []
     cubin = (
         paths.cache_folder("cubin")
-        / f"{request.source.stem}-{arch}-{_key(sources, [*options, *key_parts], compiler.version)}.cubin"
+        / f"{request.source.stem}-{arch}-{_cache_key(sources, [*options, *key_parts], compiler.version)}.cubin"
     )
-    notes_path = cubin.with_suffix(".json")
-    compiled = _from_cache(cubin, notes_path, arch)
+    record_path = cubin.with_suffix(".json")
+    compiled = _from_cache(cubin, record_path, arch)
     if compiled is None:
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
             raise unknown_kernel(log, request, sources) or _compile_error(log)
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
-        # Write the cubin last, so that every cubin in the cache has its notes and its PTX.
-        paths.write_atomically(notes_path, json.dumps(record, indent=1).encode())
+        # Write the cubin last, so that every cubin in the cache has its record and its PTX.
+        paths.write_atomically(record_path, json.dumps(record, indent=1).encode())
         paths.write_atomically(compiled.ptx, code[1])
         paths.write_atomically(cubin, code[0])
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
@@ -356,10 +358,10 @@ def kernel_names(cubin: bytes) -> set[str]:
     return {match.decode() for match in re.findall(rb"\.text\.([A-Za-z_]\w*)(?=\0)", cubin)}
 
 
-def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
+def _from_cache(cubin: Path, record_path: Path, arch: str) -> Compiled | None:
     """Return the cubin of an earlier compilation; None if it is missing or damaged."""
     try:
-        record = json.loads(notes.read_text())
+        record = json.loads(record_path.read_text())
         if cubin.stat().st_size == 0 or not cubin.with_suffix(".ptx").exists():
             return None
         resources = {kernel: KernelResources(**values) for kernel, values in record["resources"].items()}
@@ -417,7 +419,7 @@ def max_threads_per_block(registers: int) -> int:
 def _errors(log: str) -> str:
     """Return the compiler's log without the lines about kernels that compiled."""
     lines = [line for line in log.splitlines() if not line.startswith("ptxas info")]
-    return "\n".join(lines).strip() or log or "NVRTC gave no reason"
+    return "\n".join(lines).strip() or log or "NVRTC reports no error message"
 
 
 def _compile_error(log: str) -> CompileError:

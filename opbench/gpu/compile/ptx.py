@@ -19,7 +19,7 @@ _WORD = re.compile(r"[%A-Za-z_$][\w$.]*")
 
 @dataclass(frozen=True)
 class PtxInstruction:
-    """One PTX instruction."""
+    """One PTX instruction with its source line."""
 
     opcode: str
     """The opcode with its modifiers, such as "st.global.f32"."""
@@ -50,7 +50,7 @@ class Ptx:
     variables: frozenset[str]
     """Names of `__device__` variables; constants are not included."""
     pointers: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """By function and register: the module variables that the register's value may point to."""
+    """The module variables that a register may point to, by function and register."""
 
     def variables_written(self) -> Iterator[tuple[PtxInstruction, str]]:
         """Yield each store or atomic operation that may write a module variable, with the variable's name."""
@@ -96,10 +96,9 @@ def _statements(text: str) -> list[str]:
 
 
 def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[str, dict[str, frozenset[str]]]:
-    """Return, by function and register, the module variables whose addresses a register may hold, also after
-    arithmetic.
+    """Return the module variables that a register may point to, by function and register.
 
-    Values that are loaded from memory are not followed.
+    Addresses are followed through arithmetic, but not through memory.
     """
     result: dict[str, dict[str, frozenset[str]]] = {}
     by_function: dict[str, list[PtxInstruction]] = {}

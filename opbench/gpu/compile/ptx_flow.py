@@ -20,8 +20,8 @@ CONTROL_OPCODES = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "call"
 ORDERED_QUALIFIERS = frozenset(("volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"))
 """Modifiers of accesses by which threads wait for each other."""
 
-ADDRESS, BRANCH = "feeds-address", "feeds-branch"
-STORED_ADDRESS = "stored-address"
+ADDRESS, BRANCH, STORED_ADDRESS = "feeds-address", "feeds-branch", "stored-address"
+"""Reasons why a value must not change: it decides an address or a branch, or a kernel stores it as an address."""
 
 
 @dataclass
@@ -29,38 +29,47 @@ class Flow:
     """The values of one function that must not change, each with the reason."""
 
     function: Function
-    fixed: dict[str, str] = field(default_factory=dict)
-    """Register -> ADDRESS or BRANCH, for each register that decides an address or a branch."""
-    variables: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Register -> the variables in shared memory that it may point to."""
-    shared: dict[str, str] = field(default_factory=dict)
-    """Variable in shared memory -> the reason why its content must stay; "*" for one that is not known."""
-    stored: frozenset[int] = frozenset()
+    reason_by_register: dict[str, str] = field(default_factory=dict)
+    """The reason for each register whose value must not change."""
+    shared_by_register: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The variables in shared memory that each register may point to."""
+    reason_by_shared_variable: dict[str, str] = field(default_factory=dict)
+    """The reason for each variable in shared memory whose content must not change; "*" is an unknown variable."""
+    address_stores: frozenset[int] = frozenset()
     """Start positions of the stores to global memory whose values must stay: a kernel uses them as addresses."""
 
     def reason(self, statement: Statement) -> str:
         """Return why the result of an instruction must not change; empty if it may change."""
-        return next((self.fixed[name] for name in results(statement) if name in self.fixed), "")
+        return next(
+            (self.reason_by_register[name] for name in results(statement) if name in self.reason_by_register), ""
+        )
 
     def shared_reason(self, statement: Statement) -> str:
         """Return why shared memory that an instruction accesses must keep its content; empty if it need not."""
         accessed = self._variables_of(statement)
         return next(
-            (reason for name, reason in self.shared.items() if "*" in (name, *accessed) or name in accessed), ""
+            (
+                reason
+                for name, reason in self.reason_by_shared_variable.items()
+                if "*" in (name, *accessed) or name in accessed
+            ),
+            "",
         )
 
-    def fix_shared(self, statement: Statement, reason: str) -> None:
-        """Record that the shared variables which a load reads must keep their content."""
+    def mark_shared(self, statement: Statement, reason: str) -> None:
+        """Record that the content of the shared variables that a load reads must not change."""
         for name in self._variables_of(statement):
-            self.shared.setdefault(name, reason)
+            self.reason_by_shared_variable.setdefault(name, reason)
 
     def _variables_of(self, statement: Statement) -> frozenset[str]:
         """Return the shared variables that an instruction accesses; "*" if they are not known."""
         address_words = addresses(statement)
         direct = frozenset(address_words) & frozenset(self.function.shared)
-        return direct.union(*(self.variables.get(word, frozenset()) for word in address_words)) or frozenset("*")
+        return direct.union(*(self.shared_by_register.get(word, frozenset()) for word in address_words)) or frozenset(
+            "*"
+        )
 
-    def spins(self) -> Iterator[Statement]:
+    def waiting_loads(self) -> Iterator[Statement]:
         """Yield the loads by which a thread waits for another thread."""
         for statement in self.function.statements:
             if (
@@ -102,45 +111,43 @@ def follow_values(function: Function, address_stores: Collection[int] = ()) -> F
     `address_stores` are the start positions of stores to global memory whose values a kernel of the case uses as
     addresses.
     """
-    variables = sources(function, {name: name for name in function.shared})
-    flow = Flow(function, stored=frozenset(address_stores), variables=variables)
+    shared_by_register = value_origins(function, {name: name for name in function.shared})
+    flow = Flow(function, address_stores=frozenset(address_stores), shared_by_register=shared_by_register)
     for instruction in function.statements:
         if instruction.base in MEMORY_OPCODES:
-            _mark_fixed(flow, addresses(instruction), ADDRESS)
+            _mark_registers(flow, addresses(instruction), ADDRESS)
         if instruction.base in CONTROL_OPCODES:
-            _mark_fixed(flow, (instruction.guard, *operands(instruction)), BRANCH)
+            _mark_registers(flow, (instruction.guard, *operands(instruction)), BRANCH)
         elif instruction.guard and instruction.base in MEMORY_OPCODES:
-            _mark_fixed(flow, (instruction.guard,), BRANCH)
+            _mark_registers(flow, (instruction.guard,), BRANCH)
     previous_count = -1
-    while previous_count != (previous_count := len(flow.fixed) + len(flow.shared)):
+    while previous_count != (previous_count := len(flow.reason_by_register) + len(flow.reason_by_shared_variable)):
         for instruction in reversed(function.statements):
             _follow_statement(flow, instruction)
     return flow
 
 
-def _mark_fixed(flow: Flow, names: tuple[str, ...], reason: str) -> None:
+def _mark_registers(flow: Flow, names: tuple[str, ...], reason: str) -> None:
     """Record that registers must not change, with the reason; other names are ignored."""
     for name in names:
         if flow.function.width(name):
-            flow.fixed.setdefault(name, reason)
+            flow.reason_by_register.setdefault(name, reason)
 
 
 def _follow_statement(flow: Flow, statement: Statement) -> None:
-    """If the result of an instruction must not change, record the same for its operands and the shared memory
-    it reads.
-    """
+    """If the result of an instruction must not change, mark its operands and the shared memory that it reads."""
     if is_store(statement, "shared") and (shared_reason := flow.shared_reason(statement)):
-        _mark_fixed(flow, operands(statement), shared_reason)
-    if statement.start in flow.stored:
-        _mark_fixed(flow, operands(statement), STORED_ADDRESS)
+        _mark_registers(flow, operands(statement), shared_reason)
+    if statement.start in flow.address_stores:
+        _mark_registers(flow, operands(statement), STORED_ADDRESS)
     reason = flow.reason(statement)
     if not reason:
         return
     if statement.base in ("ld", "ldmatrix") and "shared" in statement.modifiers:
-        flow.fix_shared(statement, reason)
+        flow.mark_shared(statement, reason)
     if statement.base not in ("ld", "ldu", "ldmatrix", "tex"):
-        _mark_fixed(flow, operands(statement), reason)
-    _mark_fixed(flow, (statement.guard,), reason)
+        _mark_registers(flow, operands(statement), reason)
+    _mark_registers(flow, (statement.guard,), reason)
 
 
 def is_store(statement: Statement, space: str) -> bool:
@@ -148,17 +155,17 @@ def is_store(statement: Statement, space: str) -> bool:
     return statement.base in ("st", "red", "atom", "stmatrix") and space in statement.modifiers
 
 
-def parameters(function: Function) -> dict[str, frozenset[str]]:
-    """Return, for each register, the numbers of the parameters from which it is computed without loads from memory."""
+def parameter_origins(function: Function) -> dict[str, frozenset[str]]:
+    """Return the numbers of the parameters from which each register is computed without loads from memory."""
     prefix = f"{function.name}_param_"
     parameter_names = {
         word for statement in function.statements for word in operands(statement) if word.startswith(prefix)
     }
-    return sources(function, {word: word.removeprefix(prefix) for word in parameter_names})
+    return value_origins(function, {word: word.removeprefix(prefix) for word in parameter_names})
 
 
-def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return, for each register, the origins from which it is computed without loads from memory.
+def value_origins(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Return the origins from which each register is computed without loads from memory.
 
     `origins` maps names of registers or variables to the origin that each stands for.
     """
@@ -169,8 +176,8 @@ def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozens
             if statement.base in MEMORY_OPCODES and "param" not in statement.modifiers:
                 continue
             names = operands(statement)
-            reached = frozenset(origins[word] for word in names if word in origins)
-            reached = reached.union(*(result.get(word, frozenset()) for word in names))
-            for name in results(statement) if reached else ():
-                result[name] = result.get(name, frozenset()) | reached
+            found_origins = frozenset(origins[word] for word in names if word in origins)
+            found_origins = found_origins.union(*(result.get(word, frozenset()) for word in names))
+            for name in results(statement) if found_origins else ():
+                result[name] = result.get(name, frozenset()) | found_origins
     return result

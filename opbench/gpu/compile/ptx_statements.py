@@ -39,7 +39,7 @@ class Statement:
 
     @cached_property
     def modifiers(self) -> frozenset[str]:
-        """Return the parts of the opcode, split at dots."""
+        """Return the words of the opcode, such as "st", "global" and "f32"."""
         return frozenset(re.split(r"\.|::", self.opcode))
 
     @property
@@ -75,14 +75,14 @@ class Function:
 
 @dataclass(frozen=True)
 class Module:
-    """The functions of a module's PTX."""
+    """The PTX text of a module with its functions."""
 
     text: str
     functions: tuple[Function, ...]
 
 
 def registers_of(operand: str) -> tuple[str, ...]:
-    """Return the words of an operand that may be registers or variables."""
+    """Return the names in an operand: registers, or variables of the module."""
     return tuple(_WORD.findall(operand))
 
 

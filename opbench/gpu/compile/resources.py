@@ -29,12 +29,13 @@ class Resources:
 
     kernels: dict[str, LaunchResources] = field(default_factory=dict)
     missing: str = ""
+    """The reason why the resources are unknown; empty if they are known."""
     machine_code_sha256: str = ""
     arch: str = ""
     """The architecture that was compiled for, also if the compiler rejected the source."""
-    refused: Reason | None = None
+    compile_error: Reason | None = None
     """The compiler's error; None if it accepted the source."""
-    rejected: bool = False
+    is_rejected: bool = False
     """Whether the compiler rejected the source, for example because a header is not installed."""
 
 
@@ -80,34 +81,36 @@ def _unknown_gpu_message(gpu: str) -> str:
 def resources_of(
     cases: Iterable[Case], gpu: str, machine_code: bool = True, blocks: bool = False
 ) -> Iterator[tuple[int, Resources]]:
-    """Compile cases in parallel; yield each case's number with its resources.
+    """Compile cases in parallel; yield the index of each case with its resources.
 
     An error becomes `Resources.missing`. Without `machine_code` nothing is disassembled, which takes 0.4 s for
     each module; `blocks` adds the basic blocks.
     """
     gpu_product = product(gpu)
-    wanted = [
+    compiled_cases = [
         (index, case)
         for index, case in enumerate(cases)
         if not case.variant.is_library and not case.unmet_requirement()
     ]
     if gpu_product is None:
-        yield from ((index, Resources(missing=_unknown_gpu_message(gpu))) for index, _ in wanted)
+        yield from ((index, Resources(missing=_unknown_gpu_message(gpu))) for index, _ in compiled_cases)
         return
     requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
-    for index, case in wanted:
+    for index, case in compiled_cases:
         try:
             requests.setdefault(case.request(), []).append((index, case))
         except OpbenchError as error:
             yield index, Resources(missing=str(error))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         compiled = pool.map(lambda request: _try_compile(request, gpu_product, machine_code), requests)
-        for users, outcome in zip(requests.values(), compiled, strict=True):
-            for index, case in users:
+        for cases_of_request, outcome in zip(requests.values(), compiled, strict=True):
+            for index, case in cases_of_request:
                 yield index, _resources(case, gpu_product, outcome, blocks)
 
 
-_LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)')
+_MISSING_CUDA_HEADER = re.compile(
+    r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)'
+)
 """NVRTC's message for a CUDA header that is not installed: the machine's fault, not the source's."""
 
 
@@ -115,21 +118,23 @@ def _try_compile(request: BuildRequest, product: GpuProduct, machine_code: bool)
     """Return the compiled kernels, or the reason why compiling failed."""
     reason = missing_capability(product.capability, request.compute_capability)
     if reason:
-        have = "{}.{}".format(*product.capability)
-        return Resources(missing=f"{reason}; {product.name} has {have}")
+        own_capability = "{}.{}".format(*product.capability)
+        return Resources(missing=f"{reason}; {product.name} has {own_capability}")
     arch = product.arch
     try:
         return compile_for(request, product, machine_code)
     except EnvironmentFault as error:
         return Resources(missing=str(error), arch=arch)
     except CompileError as error:
-        lacking = _LACKING.search(str(error))
-        refused = None if lacking else error.reason
-        return Resources(missing=f"NVRTC rejects it: {error}", arch=arch, refused=refused, rejected=True)
+        missing_header = _MISSING_CUDA_HEADER.search(str(error))
+        compile_error = None if missing_header else error.reason
+        return Resources(
+            missing=f"NVRTC rejects the source: {error}", arch=arch, compile_error=compile_error, is_rejected=True
+        )
     except OpbenchError as error:
-        return Resources(missing=f"NVRTC's cubin cannot be read: {error}")
+        return Resources(missing=f"opbench cannot read NVRTC's cubin: {error}")
     except OSError as error:
-        return Resources(missing=f"the cubin cannot be written to the cache: {error.strerror or error}")
+        return Resources(missing=f"opbench cannot write the cubin to its cache: {error.strerror or error}")
 
 
 def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool = True) -> CompiledKernels:
@@ -141,7 +146,7 @@ def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool =
     compiled = nvrtc.compile_cubin(request, arch)
     content = compiled.cubin.read_bytes()
     cubin = read_cubin(content)
-    name_by_symbol = {lowered: name for name, lowered in compiled.names.items()}
+    name_by_symbol = {mangled: name for name, mangled in compiled.names.items()}
     code: dict[str, sass.KernelCode] = {}
     if machine_code:
         with contextlib.suppress(EnvironmentFault):
@@ -181,7 +186,7 @@ def _resources(
         return Resources(missing=str(error), arch=compiled.arch)
     resources_by_kernel = launch_resources(compiled.kernels, launches, product.limits)
     source = "compiled for {} by NVRTC {}.{}".format(compiled.arch, *nvrtc.library(compiled.arch).version)
-    described = {
+    described_resources = {
         name: replace(
             entry,
             source=source,
@@ -191,7 +196,7 @@ def _resources(
         )
         for name, entry in resources_by_kernel.items()
     }
-    return Resources(described, machine_code_sha256=compiled.machine_code_sha256, arch=compiled.arch)
+    return Resources(described_resources, machine_code_sha256=compiled.machine_code_sha256, arch=compiled.arch)
 
 
 def launch_resources(

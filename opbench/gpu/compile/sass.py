@@ -21,7 +21,7 @@ from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.limits.resources import OUTSIDE_KERNEL, BasicBlock, MachineCode
 from opbench.paths import MissingExtra
 
-LIMIT_S = 120.0
+TIME_LIMIT_S = 120.0
 """Time limit of one call of nvdisasm in seconds."""
 
 MEMORY = {
@@ -34,6 +34,7 @@ MEMORY = {
 """Instructions that access memory, with the class in which each is counted."""
 
 LOADS = ("LDG", "LDS")
+"""Classes of loads that the compiler can sink below a branch."""
 
 OPCODES_BY_CLASS = {
     "FFMA": "FFMA FFMA2",
@@ -80,8 +81,8 @@ class Instruction:
     """Name of the header with this line; empty for the kernel's own file."""
 
     @property
-    def place(self) -> str:
-        """Return the source line, such as "14" or, in a header, "tile.cuh:20"; empty if unknown."""
+    def location(self) -> str:
+        """Return the source line as "14", or as "tile.cuh:20" in a header; empty if unknown."""
         return f"{self.file}:{self.line}" if self.file else str(self.line or "")
 
     @property
@@ -90,7 +91,7 @@ class Instruction:
         return self.opcode.partition(".")[0]
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether the instruction does nothing and only delays dependent instructions."""
         return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
 
@@ -99,7 +100,7 @@ class Instruction:
         """Return the class in which the instruction is counted."""
         base = self.base
         if self.opcode.startswith("IMAD.MOV") or (base == "HFMA2" and "-RZ, RZ" in self.operands):
-            return "move"  # the compiler chooses a pipe with room
+            return "move"  # The compiler chooses the execution pipe.
         return CLASS_BY_OPCODE.get(base) or CLASS_BY_OPCODE.get(base.removeprefix("U"), "other")
 
     @property
@@ -118,7 +119,7 @@ class Instruction:
         """Return precision and FLOPs of a warp's matrix instruction; an empty precision if its rate is unknown."""
         if self.base not in ("HMMA", "HGMMA"):
             return "", 0
-        text = f"{self.opcode}{self.operands}"  # the small letters of a shape may count as operands
+        text = f"{self.opcode}{self.operands}"  # nvdisasm may print the shape among the operands.
         precision = "tf32" if "TF32" in text else "bf16"
         if match := _WARPGROUP_TILE.search(text):
             return precision, 2 * 64 * int(match[1]) * int(match[2]) // 4
@@ -155,7 +156,7 @@ class KernelCode:
     sha256: str
     """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
     sunk: Mapping[str, int] = field(default_factory=dict)
-    """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
+    """For each source line whose loads the compiler sank below a branch, the later line of that branch."""
 
     blocks: tuple[BasicBlock, ...] = ()
     """The basic blocks in the order of the code."""
@@ -163,17 +164,17 @@ class KernelCode:
     @property
     def mix(self) -> InstructionMix:
         """Return the numbers of the kernel's instructions."""
-        real = [instruction for instruction in self.instructions if not instruction.idle]
+        active_instructions = [instruction for instruction in self.instructions if not instruction.is_idle]
         return InstructionMix(
-            len(real),
-            _count_texts(instruction.kind for instruction in real),
-            _count_texts(instruction.access for instruction in real),
+            len(active_instructions),
+            _count_texts(instruction.kind for instruction in active_instructions),
+            _count_texts(instruction.access for instruction in active_instructions),
         )
 
     def lines(self) -> dict[str, dict[str, int]]:
         """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""
         line_names = {
-            (instruction.file, instruction.line): instruction.place
+            (instruction.file, instruction.line): instruction.location
             for instruction in self.instructions
             if instruction.line and instruction.access
         }
@@ -181,7 +182,7 @@ class KernelCode:
             line_name: _count_texts(
                 instruction.access
                 for instruction in self.instructions
-                if instruction.place == line_name and not instruction.idle
+                if instruction.location == line_name and not instruction.is_idle
             )
             for _, line_name in sorted(line_names.items())
         }
@@ -219,10 +220,10 @@ def nvdisasm() -> Path:
     for path in (*wheel_programs, *path_programs, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
         if path.is_file() and os.access(path, os.X_OK):
             return path
-    raise not_installed()
+    raise not_installed_error()
 
 
-def not_installed() -> MissingExtra:
+def not_installed_error() -> MissingExtra:
     """Return the error for a machine without nvdisasm."""
     return MissingExtra("nvdisasm is not installed", "nvrtc")
 
@@ -251,7 +252,7 @@ def _listing(cubin: bytes) -> str:
         file.flush()
         command = [str(program), "-c", "-gi", file.name]
         try:
-            completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+            completed = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFault(
                 f"nvdisasm cannot be run: {error}; see which nvdisasm is used with: opbench doctor",
@@ -271,7 +272,7 @@ def _listing(cubin: bytes) -> str:
     return completed.stdout.decode("utf-8", errors="replace")
 
 
-# Its listing ------------------------------------------------------------------------------------------------------
+# Listings ----------------------------------------------------------------------------------------------------------
 
 _SECTION = re.compile(r"^//-+ \.text\.(\S+)\s")
 _OTHER_SECTION = re.compile(r"^//-+ ")
@@ -294,78 +295,78 @@ def _is_conditional(instruction: Instruction) -> bool:
     return bool(instruction.predicate) or re.match(r"!?U?P\d|UP\d", instruction.operands) is not None
 
 
-def _is_reachable(after: list[set[int]], start: int, target: int) -> bool:
+def _is_reachable(successors: list[set[int]], start: int, target: int) -> bool:
     """Return whether execution that leaves the basic block `start` can come to the block `target`."""
     visited: set[int] = set()
-    stack = list(after[start])
+    stack = list(successors[start])
     while stack:
         block = stack.pop()
         if block == target:
             return True
         if block not in visited and block != OUTSIDE_KERNEL:
             visited.add(block)
-            stack += after[block]
+            stack += successors[block]
     return False
 
 
-def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> BasicBlock:
+def _code_block(code: list[Instruction], predecessors: set[int], successors: set[int], in_loop: bool) -> BasicBlock:
     """Return a basic block with the counts of its instructions."""
-    real = [instruction for instruction in code if not instruction.idle]
+    active_instructions = [instruction for instruction in code if not instruction.is_idle]
     accesses: dict[str, Counter[str]] = {}
     conditional: dict[str, Counter[str]] = {}
     flops: Counter[str] = Counter()
-    for instruction in real:
-        if instruction.access and instruction.place:
-            (conditional if instruction.predicate else accesses).setdefault(instruction.place, Counter())[
+    for instruction in active_instructions:
+        if instruction.access and instruction.location:
+            (conditional if instruction.predicate else accesses).setdefault(instruction.location, Counter())[
                 instruction.access
             ] += 1
         if instruction.kind == "tensor" and not instruction.predicate:
             precision, flop_count = instruction.product_flops
             flops[precision] += flop_count
     return BasicBlock(
-        _count_texts(instruction.kind for instruction in real),
-        {place: dict(counts) for place, counts in accesses.items()},
-        {place: dict(counts) for place, counts in conditional.items()},
+        _count_texts(instruction.kind for instruction in active_instructions),
+        {location: dict(counts) for location, counts in accesses.items()},
+        {location: dict(counts) for location, counts in conditional.items()},
         {precision: flop_count for precision, flop_count in flops.items() if precision},
-        tuple(sorted(before)),
-        tuple(sorted(after)),
+        tuple(sorted(predecessors)),
+        tuple(sorted(successors)),
         in_loop,
     )
 
 
 class _KernelReader:
-    """Reads the listing of one kernel, line by line."""
+    """Read the listing of one kernel, line by line."""
 
     def __init__(self, name: str, sources: frozenset[str]) -> None:
         self.name = name
         self._sources = sources
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        """Label -> index of the instruction after it."""
-        self._chain: list[tuple[str, int]] = []
-        self._chain_open = False
+        """The index of the instruction after each label."""
+        self._call_chain: list[tuple[str, int]] = []
+        self._is_call_chain_open = False
         self._file = ""
 
-    def frame(self, file: str, line: int) -> None:
+    def add_position(self, file: str, line: int) -> None:
         """Add one source position of a chain of inlined calls, the innermost first."""
-        if not self._chain_open:
-            self._chain = []
-        self._chain.append((file, line))
-        self._chain_open = True
+        if not self._is_call_chain_open:
+            self._call_chain = []
+        self._call_chain.append((file, line))
+        self._is_call_chain_open = True
 
-    def label(self, name: str) -> None:
+    def add_label(self, name: str) -> None:
         """Add a label; code after the label of a compiler's function has no source line."""
         self.labels[name] = len(self.instructions)
         if not name.startswith("."):
-            self._chain = []
+            self._call_chain = []
 
-    def instruction(self, predicate: str, opcode: str, operands: str) -> None:
+    def add_instruction(self, predicate: str, opcode: str, operands: str) -> None:
         """Add one instruction; the first one determines which file is the kernel's own."""
-        self._chain_open = False
-        if self._chain and not self._file:
-            self._file = self._chain[-1][0]
+        self._is_call_chain_open = False
+        if self._call_chain and not self._file:
+            self._file = self._call_chain[-1][0]
         own_files = {self._file, *self._sources}
-        file, line = next(((file, line) for file, line in self._chain if file in own_files), (self._file, 0))
+        file, line = next(((file, line) for file, line in self._call_chain if file in own_files), (self._file, 0))
         header = "" if file == self._file else PurePath(file).name
         self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
 
@@ -380,7 +381,7 @@ class _KernelReader:
         return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code), self._blocks(code))
 
     def _blocks(self, code: list[Instruction]) -> tuple[BasicBlock, ...]:
-        """Return the basic blocks of the code; a call continues at its target and returns behind the call."""
+        """Return the basic blocks of the code; the successors of a call are its target and the instruction after it."""
         jumps = {
             index: self._target(instruction) for index, instruction in enumerate(code) if instruction.base in _JUMPS
         }
@@ -391,24 +392,26 @@ class _KernelReader:
         }
         starts_in_order = sorted(start for start in block_starts if start < len(code))
         block_by_start = {start: block for block, start in enumerate(starts_in_order)}
-        after: list[set[int]] = [set() for _ in starts_in_order]
+        successors: list[set[int]] = [set() for _ in starts_in_order]
         for block, start in enumerate(starts_in_order):
             end = starts_in_order[block + 1] if block + 1 < len(starts_in_order) else len(code)
             last = code[end - 1] if end > start else None
             target = jumps.get(end - 1)
             if target is not None and target in block_by_start:
-                after[block].add(block_by_start[target])
+                successors[block].add(block_by_start[target])
             if last is not None and last.base in _EXITS:
-                after[block].add(OUTSIDE_KERNEL)
+                successors[block].add(OUTSIDE_KERNEL)
             if last is not None and end in block_by_start and (last.base not in _ENDS or _is_conditional(last)):
-                after[block].add(block_by_start[end])
-        before: list[set[int]] = [set() for _ in starts_in_order]
-        for block, targets in enumerate(after):
+                successors[block].add(block_by_start[end])
+        predecessors: list[set[int]] = [set() for _ in starts_in_order]
+        for block, targets in enumerate(successors):
             for target in targets - {OUTSIDE_KERNEL}:
-                before[target].add(block)
+                predecessors[target].add(block)
         ends = [*starts_in_order[1:], len(code)]
         return tuple(
-            _code_block(code[start:end], before[block], after[block], _is_reachable(after, block, block))
+            _code_block(
+                code[start:end], predecessors[block], successors[block], _is_reachable(successors, block, block)
+            )
             for block, (start, end) in enumerate(zip(starts_in_order, ends, strict=True))
         )
 
@@ -435,8 +438,8 @@ class _KernelReader:
                 guard = 0
             if instruction.kind == "branch":
                 guard, file = instruction.line if instruction.predicate else 0, instruction.file
-            elif instruction.kind in LOADS and instruction.line and not instruction.idle:
-                guards_by_line.setdefault(instruction.place, set()).add(
+            elif instruction.kind in LOADS and instruction.line and not instruction.is_idle:
+                guards_by_line.setdefault(instruction.location, set()).add(
                     guard if guard > instruction.line and file == instruction.file else 0
                 )
         return {line: min(guards) for line, guards in guards_by_line.items() if len(guards) == 1 and 0 not in guards}
@@ -477,11 +480,11 @@ def parse(
         elif current is None:
             continue
         elif frame := _FRAME.match(line):
-            current.frame(frame[1], int(frame[2]))
+            current.add_position(frame[1], int(frame[2]))
         elif label := _LABEL.match(line):
-            current.label(label[1])
+            current.add_label(label[1])
         elif match := _INSTRUCTION.match(line):
-            current.instruction(match[1] or "", match[2], match[3])
+            current.add_instruction(match[1] or "", match[2], match[3])
     _finish_listing(kernels, current, constants)
     return kernels
 
@@ -489,6 +492,6 @@ def parse(
 def _finish_listing(
     kernels: dict[str, KernelCode], current: _KernelReader | None, constants: Mapping[str, bytes] | None
 ) -> None:
-    """Add the kernel that was read, if any, to the kernels."""
+    """Add the kernel of the current reader to `kernels`; do nothing without a reader."""
     if current is not None:
         kernels[current.name] = current.finish((constants or {}).get(current.name, b""))

@@ -1,6 +1,6 @@
 """Provide standard headers for NVRTC, which has none: numbers and types of C, and C++ headers through libcu++.
 
-A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a kernel can
+A host-only header, such as <iostream>, is empty, because kernels cannot use it. C++ headers that a kernel can
 use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
 """
 
@@ -62,7 +62,7 @@ _CUB_HEADERS = words(
     iterator/cache_modified_input_iterator util_type util_ptx
     """
 )
-"""The parts of <cub/cub.cuh> for kernels; <cub/cub.cuh> itself does not compile with NVRTC."""
+"""The headers of CUB that kernels can use; <cub/cub.cuh> itself does not compile with NVRTC."""
 
 
 def common_header() -> str:
@@ -101,7 +101,7 @@ def headers(names: Iterable[str]) -> dict[str, str]:
         elif name in _C_HEADERS or (is_host_header(name) and not substitute_header(name)):
             texts[name] = f'#pragma once\n#include "{COMMON}"\n'
         elif name == "cub/cub.cuh":
-            texts[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB_HEADERS))
+            texts[name] = "".join(f"#include <cub/{header}.cuh>\n" for header in sorted(_CUB_HEADERS))
     if texts:
         texts[COMMON] = common_header()
     return texts

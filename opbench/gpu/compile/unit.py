@@ -24,8 +24,9 @@ class Unit:
     text: bytes
     headers: Mapping[str, str]
     key: str
-    """What decides the cubin in addition to the files; "" for nothing."""
+    """Text that decides the cubin in addition to the files; empty for a file that is compiled as it is."""
     is_reduced: bool
+    """Whether the text has only the code that the kernels need."""
 
 
 def whole_unit(sources: Sequence[Source]) -> Unit:
@@ -37,31 +38,36 @@ def whole_unit(sources: Sequence[Source]) -> Unit:
 
 def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
     """Return the code that a request's kernels need; headers that no folder contains are empty."""
-    part = device_part.device_part(sources, request.roots)
-    names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
-    missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
+    device_code = device_part.device_part(sources, request.roots)
+    names = {name[1:-1] for source in sources for _, name in includes(device_code.texts[source.path])}
+    missing = [name for name in device_code.empty if not any((folder / name).is_file() for folder in folders)]
     headers = {
         **{name: device_part.substitute_header(name) for name in missing},
-        **standard.headers({*names, *part.implied_headers, "cstdint"}),
+        **standard.headers({*names, *device_code.implied_headers, "cstdint"}),
     }
-    led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
+    include_paths = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}
     texts = {
-        source.path: device_part.redirect_includes(part.texts[source.path], source.path, led) for source in sources
+        source.path: device_part.redirect_includes(device_code.texts[source.path], source.path, include_paths)
+        for source in sources
     }
     for source in sources[1:]:
-        headers[str(led[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
+        headers[str(include_paths[source.path])] = f'#line 1 "{source.path.absolute()}"\n{texts[source.path]}'
     # nvcc also starts every file with the numbers and types of C.
-    first = "".join(f"#include <{name}>\n" for name in part.implied_headers)
-    text = f'#include "{standard.COMMON}"\n{first}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
+    implied_includes = "".join(f"#include <{name}>\n" for name in device_code.implied_headers)
+    text = (
+        f'#include "{standard.COMMON}"\n{implied_includes}#line 1 "{request.source}"\n{texts[sources[0].path]}'.encode()
+    )
     return Unit(text, headers, repr((text, sorted(headers.items()))), True)
 
 
 def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[str]:
     """Return the names whose mangled forms NVRTC must report: templates and functions with C++ linkage."""
-    plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.specifiers}
+    c_linkage_names = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.specifiers}
     # If no kernel is visible, macros define all of them, and their linkage is not known.
-    known = any(_kernels(source) for source in sources)
-    kernels = [name for name in request.kernels if name not in plain and (known or not name.isidentifier())]
+    has_kernels = any(_kernels(source) for source in sources)
+    kernels = [
+        name for name in request.kernels if name not in c_linkage_names and (has_kernels or not name.isidentifier())
+    ]
     return [*kernels, *(f"&{name}" for name in request.constants)]
 
 
@@ -74,9 +80,9 @@ def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -
     """Return an error for a name that matches no kernel; None if the compiler's log has another error."""
     known = sorted({kernel.qualified_name for source in sources for kernel in _kernels(source)})
     for kernel in request.kernels:
-        plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
-        last = plain.rpartition("::")[2]
-        if f'"{last}"' in log and all(kernel.rpartition("::")[2] != last for kernel in known):
+        plain_name = re.split(r"[<\s]", kernel)[0].removeprefix("::")
+        unqualified_name = plain_name.rpartition("::")[2]
+        if f'"{unqualified_name}"' in log and all(name.rpartition("::")[2] != unqualified_name for name in known):
             location = root_location(sources[0].path, sources[0].text, kernel)
             return CompileError(unknown_name("kernel", kernel, known), location)
     return None

@@ -53,7 +53,7 @@ class CudaBackend:
 
     @property
     def limits(self) -> DeviceLimits:
-        """Return the device's limits of occupancy."""
+        """Return the device's limits for occupancy and launches."""
         return self._device.limits
 
     @property
@@ -105,13 +105,13 @@ class CudaBackend:
         )
 
     def unsupported(self, request: BuildRequest) -> str | None:
-        """Return why this GPU cannot run a module, else None."""
+        """Return why this GPU cannot run a module; None if it can."""
         own_capability = self._device.capability
         reason = missing_capability(own_capability, request.compute_capability)
         return reason and f"{reason}; this GPU has {own_capability[0]}.{own_capability[1]}"
 
     def compile(self, request: BuildRequest) -> Path:
-        """Compile into the disk cache, or reuse the cached file; raise CompileError."""
+        """Compile a module into the disk cache, or reuse the cached cubin; raise CompileError if it fails."""
         return nvrtc.compile_cubin(request, self._device.architecture(request)).cubin
 
     def load(self, request: BuildRequest) -> CudaProgram:
@@ -124,7 +124,7 @@ class CudaBackend:
         return program
 
     def load_cubin(self, cubin: Path, request: BuildRequest) -> CudaProgram:
-        """Load a cubin instead of the module's own code; its kernels have the same mangled names."""
+        """Load a cubin that replaces a module's own code; its kernels must have the same mangled names."""
         names = nvrtc.compile_cubin(request, self._device.architecture(request)).names
         return CudaProgram(self._device, cubin, request.kernels, names)
 
@@ -133,8 +133,9 @@ class CudaBackend:
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
     def allocate_arena(self, nbytes: int) -> CudaBuffer:
-        """Return one buffer for many tensors, with guard bands at both ends; raise EnvironmentFault for too little
-        memory.
+        """Return one buffer of `nbytes` bytes for many tensors, with guard bands at both ends.
+
+        Raises EnvironmentFault if memory is insufficient.
         """
         return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
 
@@ -165,7 +166,7 @@ class CudaBackend:
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Free the memory of buffers after all launches have ended."""
-        self._device.driver.raw("cuStreamSynchronize")(self._device.stream)
+        self._device.driver.unchecked("cuStreamSynchronize")(self._device.stream)
         for buffer in buffers.values():
             cast(CudaBuffer, buffer).release()
 

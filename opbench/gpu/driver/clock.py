@@ -19,10 +19,11 @@ HOLD_LIMIT_S = 2.0
 """A blocked stream is released after this time: otherwise a callable that waits for the device would deadlock."""
 
 VECTOR_BYTES = 16
+"""Bytes that a thread loads or stores at once when it flushes the L2 cache."""
 MIN_GRAPH_S = 500e-6
 """Approximate length of one graph launch, so that the launch's own cost is small compared with it."""
 GRAPH_LAUNCHES = 1024
-"""The most launches in a graph."""
+"""The greatest number of launches in a graph."""
 CALIBRATION_CYCLES = (2_000, 4_000, 8_000)
 """Lengths of the kernels for the calibration of the offset. They are short, so that a graph of many of them hides the
 cost of its launch."""
@@ -54,7 +55,7 @@ class CudaClock:
         self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half_bytes, device.stream)
         self._flags = MappedWords(device, c_int, 2)
         self._clock_records = MappedWords(device, c_uint64, 6)
-        """Two stamps of two words each, then the length that the kernel `cycles` measured itself."""
+        """Nanoseconds and cycles before a sample and after it, then the length that the kernel of `cycles` measured."""
         self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
         self._chain_events: list[c_void_p] = []
         self._ticket = 0
@@ -62,7 +63,7 @@ class CudaClock:
         # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
         for hold_stream in (False, True):
             self._unblock_stream(self._ticket + 1)
-            for launch in (self.nothing, self.cycles(1), self.chase(VECTOR_BYTES, steps=1)):
+            for launch in (self.launch_empty_kernel, self.cycles(1), self.chase(VECTOR_BYTES, steps=1)):
                 self._timed_launch(launch, hold_stream)
 
     @property
@@ -72,7 +73,7 @@ class CudaClock:
         return f"events{suffixes.get(self.mode, '')}"
 
     def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
-        """Time one launch in the clock's mode."""
+        """Time one launch in the clock's mode; `hold_stream` blocks the stream until all work is queued."""
         if self.mode != "graph":
             return self._timed_launch(launch, hold_stream)
         if launch not in self._graphs:
@@ -109,7 +110,7 @@ class CudaClock:
         finally:
             self._unblock_stream(self._ticket)
         self._device.wait()
-        # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
+        # Events have a resolution of some nanoseconds; more digits than 0.1 ns would only enlarge the results.
         span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
         released_early = self._flags.values[1] == self._ticket
         return Sample(span_s, stream_held=hold_stream and not released_early, sm_clock_hz=self._sm_clock_hz())
@@ -145,8 +146,8 @@ class CudaClock:
 
     @functools.cached_property
     def _empty_kernel_s(self) -> float:
-        """The result of `empty_kernel_s`, measured once."""
-        return self._median_s(self.nothing)
+        """The median time of an empty kernel in seconds, measured at first use."""
+        return self._median_s(self.launch_empty_kernel)
 
     def timing_offset_s(self) -> float:
         """Return the seconds by which a sample exceeds the kernel's own time.
@@ -158,7 +159,7 @@ class CudaClock:
 
     @functools.cached_property
     def _timing_offset_s(self) -> float:
-        """The result of `timing_offset_s`, measured once."""
+        """The timing offset in seconds, measured at first use."""
         return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
 
     def calibrate(self, cycles: int) -> tuple[float, float]:
@@ -167,7 +168,7 @@ class CudaClock:
         single_s = self._median_s(launch)
         graph = self._capture(launch, GRAPH_LAUNCHES)
         in_graph_s = statistics.median(self._replay(graph, hold_stream=True).seconds for _ in range(10))
-        self._driver.raw("cuGraphExecDestroy")(graph[0])
+        self._driver.unchecked("cuGraphExecDestroy")(graph[0])
         return single_s - in_graph_s, in_graph_s
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
@@ -205,9 +206,7 @@ class CudaClock:
 
     @functools.cached_property
     def gap_between_launches_s(self) -> float:
-        """Return the seconds of overhead that `chain` adds to a kernel's own time, measured with kernels of known
-        length.
-        """
+        """Return the seconds that `chain` adds to a kernel's own time, measured with kernels of known length."""
         cycles = CALIBRATION_CYCLES[-1]
         launch = self.cycles(cycles)
         spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
@@ -215,7 +214,7 @@ class CudaClock:
 
     # Launches of known length ---------------------------------------------------------------------------------------
 
-    def nothing(self) -> None:
+    def launch_empty_kernel(self) -> None:
         """Launch an empty kernel."""
         self._device.launch("opbench_nothing", grid=1, block=32)
 
@@ -236,8 +235,9 @@ class CudaClock:
         return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
 
     def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
-        """Return a launch of dependent loads through `nbytes` of memory; its time shows which cache level
-        holds them.
+        """Return a launch of `steps` dependent loads through `nbytes` of memory.
+
+        Its time shows which cache level has the data.
         """
         elements = min(nbytes, self._half_bytes) // 4
         kernel_sizes = (c_uint(elements), c_uint(stride_bytes // 4 % elements), c_uint(steps))
@@ -255,12 +255,12 @@ class CudaClock:
         arguments = (clean_half, c_uint64(count), c_uint64(self._device.scratch + 16))
         return lambda: self._device.launch("opbench_drain", 8 * self._device.sm_count, 256, arguments)
 
-    # What a sample needs --------------------------------------------------------------------------------------------
+    # Preparation of a sample ----------------------------------------------------------------------------------------
 
     def _flush_l2(self) -> None:
-        """Fill the L2 cache with other lines: modified ones in mode "dirty", else unmodified ones (see kernels.cu)."""
+        """Replace the content of the L2 cache: by dirty lines in mode "dirty", else by clean lines (see kernels.cu)."""
         device, count = self._device, c_uint64(self._half_bytes // VECTOR_BYTES)
-        self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
+        self._driver.unchecked("cuCtxResetPersistingL2Cache")()  # Not every GPU supports it, so errors do not count.
         grid = 8 * device.sm_count
         device.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
         if self.mode == "dirty":
@@ -305,12 +305,12 @@ class CudaClock:
         """Free the CUDA graph of a launch; call it before the launch's buffers are freed."""
         graph, _ = self._graphs.pop(launch, (None, 0))
         if graph is not None:
-            self._driver.raw("cuGraphExecDestroy")(graph)
+            self._driver.unchecked("cuGraphExecDestroy")(graph)
 
     def close(self) -> None:
         """Free memory, graphs and events; this is safe after the context was lost."""
         for launch in list(self._graphs):
             self.forget(launch)
-        self._driver.raw("cuMemFree_v2")(self._flush_buffer)
+        self._driver.unchecked("cuMemFree_v2")(self._flush_buffer)
         for event in (self._start, self._stop, *self._chain_events):
-            self._driver.raw("cuEventDestroy_v2")(event)
+            self._driver.unchecked("cuEventDestroy_v2")(event)

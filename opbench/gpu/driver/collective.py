@@ -15,9 +15,10 @@ from opbench.gpu.driver.memory import DeviceArray
 from opbench.paths import MissingExtra
 
 MULTICAST_VARIABLE = "NCCL_NVLS_ENABLE"
-"""Environment variable: sums in the NVSwitch differ from call to call, so they are off by default."""
+"""Variable for sums in the NVSwitch, whose results differ from call to call: opbench sets it to 0 by default."""
 
 MAX_BLOCKS_VARIABLE = "NCCL_MAX_CTAS"
+"""Environment variable for the greatest number of blocks of a sum."""
 MAX_BLOCKS = 12
 """Default number of blocks of a sum; each block occupies one multiprocessor. AlexNet in bf16, whose backward pass
 leaves these multiprocessors free: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
@@ -56,7 +57,7 @@ def find_nccl() -> Nccl:
         raise MissingExtra(
             f"--gpus needs NCCL, and CuPy cannot load it ({type(error).__name__}: {error})",
             "nccl",
-            ", or train on one GPU with --accumulate in its place",
+            ", or train on one GPU with --accumulate instead",
         ) from None
     return cast(Nccl, nccl)
 
@@ -73,7 +74,7 @@ class NcclGroup:
             self._communicator: _NcclCommunicator | None = self._nccl.NcclCommunicator(ranks, identity, rank)
         except RuntimeError as error:
             raise EnvironmentFault(
-                f"NCCL does not join rank {rank} of {ranks}: {error}; for details, run the command again with "
+                f"NCCL cannot join rank {rank} of {ranks}: {error}; for details, run the command again with "
                 "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p in front",
                 kind="rank-not-joined",
                 subject=rank,
@@ -91,7 +92,7 @@ class NcclGroup:
 
     @property
     def sm_count(self) -> int:
-        """Return the most multiprocessors that a sum may occupy while other kernels run."""
+        """Return the greatest number of multiprocessors that a sum occupies while other kernels run."""
         return int(os.environ.get(MAX_BLOCKS_VARIABLE, MAX_BLOCKS))
 
     def close(self) -> None:
@@ -111,8 +112,8 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
     count = int(driver.get("cuDeviceGetCount", c_int))
     if count < ranks:
         raise EnvironmentFault(
-            f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; use --gpus {count}, or train on one "
-            f"GPU with --accumulate {ranks}",
+            f"--gpus {ranks}: this machine has {count} visible GPU{'s' * (count > 1)}; use --gpus {count}, or train "
+            f"on one GPU with --accumulate {ranks}",
             kind="too-few-gpus",
             subject="--gpus",
             value=ranks,

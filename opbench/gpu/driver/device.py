@@ -25,7 +25,7 @@ from opbench.gpu.driver.nvml import Nvml
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.kernels.launch import BuildRequest
 
-KERNELS = BuildRequest(
+OWN_KERNELS = BuildRequest(
     Path(__file__).with_name("kernels.cu"),
     (
         "opbench_compare_guards",
@@ -40,6 +40,7 @@ KERNELS = BuildRequest(
         "opbench_chase",
     ),
 )
+"""The kernels that opbench itself launches: to check guard bands, flush the L2 cache and block the stream."""
 
 # CUdevice_attribute of cuda.h
 MAX_THREADS_PER_BLOCK, MAX_BLOCK_X, MAX_GRID_X, SHARED_PER_BLOCK = 1, 2, 5, 8
@@ -50,14 +51,14 @@ BLOCKS_PER_SM, RESERVED_SHARED_PER_BLOCK = 106, 111
 
 
 class Device:
-    """The primary context of one GPU, which CuPy and PyTorch share, with a stream of opbench's own."""
+    """One GPU with its primary context, which CuPy and PyTorch share, and with a stream of opbench's own."""
 
     def __init__(self, ordinal: int = 0) -> None:
         _require_gpu()
         self.driver = Driver()
         self.ordinal = ordinal
-        self.last = ""
-        """The names of the kernels launched last, for the message if one of them fails."""
+        self.last_kernels = ""
+        """The names of the kernels of the last launch, for the message if a kernel fails."""
         try:
             self.handle = int(self.driver.get("cuDeviceGet", c_int, ordinal))
             self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
@@ -65,8 +66,8 @@ class Device:
             self._check_versions()
             self.context = self.driver.get("cuDevicePrimaryCtxRetain", c_void_p, self.handle)
             self.driver.call("cuCtxSetCurrent", self.context)
-            # Not a non-blocking stream: this one waits for work that a library puts on the legacy default stream, and
-            # that work for it, so that it is ordered, and timed, too.
+            # A blocking stream is ordered with the legacy default stream, on which libraries may put work, so that
+            # this work is timed, too.
             self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
         except DriverError as error:
             raise EnvironmentFault(
@@ -74,12 +75,12 @@ class Device:
                 kind="no-gpu",
                 subject=ordinal,
             ) from error
-        # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
-        # has the limit, so the result does not matter.
-        self.driver.raw("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
-        self.scratch = self.reserve(64, "the harness")
-        self._module = self.load_module(nvrtc.compile_cubin(KERNELS, self.architecture(KERNELS)).cubin)
-        self._functions = {kernel: self.function(self._module, kernel) for kernel in KERNELS.kernels}
+        # Lines that a kernel marked as persisting would survive an L2 flush (see NVIDIA/nvbench). Not every GPU has
+        # this limit, so errors do not count.
+        self.driver.unchecked("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
+        self.scratch = self.reserve(64, "opbench itself")
+        self._module = self.load_module(nvrtc.compile_cubin(OWN_KERNELS, self.architecture(OWN_KERNELS)).cubin)
+        self._functions = {kernel: self.function(self._module, kernel) for kernel in OWN_KERNELS.kernels}
 
     def _check_versions(self) -> None:
         """Raise EnvironmentFault if the driver is older than the compiler: it could not load the cubins."""
@@ -135,7 +136,7 @@ class Device:
 
     @functools.cached_property
     def uuid(self) -> str:
-        """Return the device's UUID, which does not depend on the order of devices."""
+        """Return the device's UUID as nvidia-smi prints it."""
         return device_uuid(self.driver, self.handle)
 
     @functools.cached_property
@@ -184,7 +185,7 @@ class Device:
 
     def compiler(self) -> nvrtc.Nvrtc:
         """Return the NVRTC that compiles for this device."""
-        return nvrtc.library(self.architecture(KERNELS))
+        return nvrtc.library(self.architecture(OWN_KERNELS))
 
     # Launches ------------------------------------------------------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Device:
 
     def wait(self) -> None:
         """Wait for all launches; raise DriverError with the names of the last launched kernels if one failed."""
-        self.driver.call("cuStreamSynchronize", self.stream, where=self.last)
+        self.driver.call("cuStreamSynchronize", self.stream, where=self.last_kernels)
 
 
 def device_uuid(driver: Driver, device: int) -> str:
@@ -226,15 +227,15 @@ def gpus() -> list[Gpu]:
     driver.call("cuInit", 0)
     count = int(driver.get("cuDeviceGetCount", c_int))
     visible = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
-    listed = []
+    found_gpus = []
     for index in range(count):
         handle = int(driver.get("cuDeviceGet", c_int, index))
         name = ctypes.create_string_buffer(256)
         driver.call("cuDeviceGetName", name, 256, handle)
         own_name = visible[index] if len(visible) >= count else str(index)
         gpu_name = name.value.decode(errors="replace")
-        listed.append(Gpu(index, device_uuid(driver, handle), gpu_name, {VISIBLE_DEVICES_VARIABLE: own_name}))
-    return listed
+        found_gpus.append(Gpu(index, device_uuid(driver, handle), gpu_name, {VISIBLE_DEVICES_VARIABLE: own_name}))
+    return found_gpus
 
 
 def _require_gpu() -> None:
@@ -248,7 +249,7 @@ def _require_gpu() -> None:
 
 
 def device_key(ordinal: int = 0) -> str:
-    """Return a name for a GPU and its driver, for files of measurements; create no context."""
+    """Return a key of a GPU and its driver version, for files of measurements; create no context."""
     _require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))

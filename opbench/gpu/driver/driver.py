@@ -36,7 +36,7 @@ ERROR_MEANINGS = {
     718: "invalid program counter",
     719: "launch failed",
 }
-"""What the driver's error numbers mean to someone who wrote a kernel."""
+"""Descriptions of the driver's error numbers for the author of a kernel."""
 
 CONTEXT_LOST_CODES = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
 """Error codes after which no further call succeeds in this process."""
@@ -50,9 +50,9 @@ FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3,
 FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
 
 TENSOR_MAP_ARGUMENTS = (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p)
-"""The arguments for map, type, rank, address, dims and strides of a tensor map."""
+"""The argument types of a tensor map's storage, element type, rank, address, sizes and strides."""
 TENSOR_MAP_MODES = (c_int, c_int, c_int, c_int)
-"""The arguments for interleave, swizzle, L2 promotion and fill."""
+"""The argument types of a tensor map's interleave, swizzle, L2 promotion and fill mode."""
 
 PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
@@ -124,19 +124,18 @@ TEXTURE_CALLS = (
 )  # fmt: skip
 TENSOR_MAP_CALLS = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
 OPTIONAL_CALLS = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAP_CALLS, *TEXTURE_CALLS})
-"""Calls that only newer drivers have (CUDA 12.4 for the first), and calls that few kernels need."""
+"""Calls that only newer drivers have, such as cuFuncGetParamInfo (CUDA 12.4), or that few kernels need."""
 
 
 class DriverError(LaunchError):
     """A failed call of the CUDA driver, with its error code."""
 
     def __init__(self, code: int, name: str, call: str, where: str = "") -> None:
+        """`name` is the driver's name of `code`, `call` the function, `where` the kernel or file."""
         self.code = code
         meaning = ERROR_MEANINGS.get(code, name)
         location = f" in {where}" if where else ""
-        consequence = (
-            "; the GPU context is lost, so this process can run nothing more" if code in CONTEXT_LOST_CODES else ""
-        )
+        consequence = "; the GPU context is lost, so start the command again" if code in CONTEXT_LOST_CODES else ""
         message = f"{meaning}{location} ({call}: CUDA error {code}, {name}){consequence}"
         super().__init__(message, kind="driver", subject=where, value=code)
 
@@ -159,13 +158,13 @@ class Driver:
             function.argtypes = arguments
             function.restype = c_int
 
-    def raw(self, name: str) -> Callable[..., int]:
-        """Return a driver function whose result is not checked, for calls whose cost matters."""
+    def unchecked(self, name: str) -> Callable[..., int]:
+        """Return a driver function whose result code the caller checks, for calls whose cost matters."""
         function: Callable[..., int] = getattr(self._library, name)
         return function
 
-    def bare(self, name: str) -> Callable[..., int]:
-        """Return a driver function without argument conversion: a third cheaper, but only for ctypes arguments."""
+    def without_conversion(self, name: str) -> Callable[..., int]:
+        """Return a driver function that accepts only ctypes arguments, which makes calls a third cheaper."""
         function: Callable[..., int] = self._library[name]
         return function
 

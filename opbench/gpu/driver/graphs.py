@@ -17,7 +17,7 @@ GraphStep = tuple[Callable[[], None], Sequence[int]]
 
 
 def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
-    """Capture as a graph the work that a function enqueues on the device's stream."""
+    """Return a graph of the work that a function enqueues on the device's stream."""
     driver, graph = device.driver, c_void_p()
     driver.call("cuStreamBeginCapture_v2", device.stream, CAPTURE_RELAXED)
     try:
@@ -84,7 +84,7 @@ class CudaGraph:
             nodes[chain[-1]] = driver.get(
                 "cuGraphAddChildGraphNode", c_void_p, graph, node_dependencies, len(dependencies), subgraph
             )
-            driver.call("cuGraphDestroy", subgraph)  # the node has a copy
+            driver.call("cuGraphDestroy", subgraph)  # The node has a copy.
         self._executable: c_void_p | None = instantiate(device, graph)
         self._own_stream = c_void_p(driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
 
@@ -100,6 +100,6 @@ class CudaGraph:
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
         if self._executable is not None:
-            self._device.driver.raw("cuGraphExecDestroy")(self._executable)
-            self._device.driver.raw("cuStreamDestroy_v2")(self._own_stream)
+            self._device.driver.unchecked("cuGraphExecDestroy")(self._executable)
+            self._device.driver.unchecked("cuStreamDestroy_v2")(self._own_stream)
             self._executable = None

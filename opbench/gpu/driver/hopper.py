@@ -26,9 +26,9 @@ EncodedMap = ctypes.Array[c_char]
 
 
 def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
-    """Encode a tensor map for a buffer.
+    """Encode a tensor map for a buffer of `nbytes` bytes at a device address.
 
-    Raise LaunchError, with the reason, for a map that the hardware does not support.
+    Raises LaunchError for a map that the hardware does not support.
     """
     tensor.check(address, nbytes)
     function_name = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
@@ -50,14 +50,22 @@ def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> Enco
         _c_array(c_uint64, tensor.strides),
     )
     steps = _c_array(c_uint, tensor.element_strides)
-    tail = (steps, INTERLEAVE_NONE, SWIZZLES[tensor.swizzle], L2_PROMOTIONS[tensor.l2], FILL_ZEROS)
+    trailing_arguments = (steps, INTERLEAVE_NONE, SWIZZLES[tensor.swizzle], L2_PROMOTIONS[tensor.l2], FILL_ZEROS)
     if tensor.is_im2col:
         corners = (_c_array(c_int, tensor.lower), _c_array(c_int, tensor.upper))
         driver.call(
-            function_name, *common_arguments, *corners, tensor.channels, tensor.pixels, *tail, where=f"{tensor}"
+            function_name,
+            *common_arguments,
+            *corners,
+            tensor.channels,
+            tensor.pixels,
+            *trailing_arguments,
+            where=f"{tensor}",
         )
     else:
-        driver.call(function_name, *common_arguments, _c_array(c_uint, tensor.box), *tail, where=f"{tensor}")
+        driver.call(
+            function_name, *common_arguments, _c_array(c_uint, tensor.box), *trailing_arguments, where=f"{tensor}"
+        )
     return encoded
 
 

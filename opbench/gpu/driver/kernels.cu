@@ -9,24 +9,25 @@ static __device__ __forceinline__ u64 nanoseconds() {
 }
 
 // Compare two guard bands with their pattern: 16-bit words 0xFFF0 | tag, at even addresses, over the whole allocation.
-// `nearest[0]` and `nearest[1]` become the distance in bytes from the content to the closest changed byte in front of
-// it and behind it. The content may end at an odd address, hence bytes.
+// Write the distance in bytes from the content to the nearest changed byte before the content to `nearest[0]`, and to
+// the nearest one after the content to `nearest[1]`. Compare bytes, because the content can end at an odd address.
 extern "C" __global__ void opbench_compare_guards(const unsigned char* base, u64 guard, u64 content, unsigned tag,
                                                   unsigned* nearest) {
     const u64 stride = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < 2 * guard; i += stride) {
         const bool behind = i >= guard;
-        const u64 at = behind ? content + i : i;
-        const unsigned want = at & 1 ? 0xFF : 0xF0 | tag;
-        if (base[at] != want) {
+        const u64 offset = behind ? content + i : i;
+        const unsigned expected = offset & 1 ? 0xFF : 0xF0 | tag;
+        if (base[offset] != expected) {
             atomicMin(nearest + behind, (unsigned)(behind ? i - guard : guard - 1 - i));
         }
     }
 }
 
-// A number that stands for the content of a buffer: the sum of mixed (position, word, secret), so that no order matters
-// and no change of one word goes unseen; two contents that differ in more agree once in 2^64. The mixing is that of
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); the secret is new in each process, so that no kernel can aim at it.
+// Mix a word of a buffer with its position and a secret by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// The sum of all mixed words is the fingerprint of the buffer: it does not depend on the order of summation, and it
+// changes with every change of one word. Contents that differ in several words have equal fingerprints once in 2^64.
+// Each process has its own secret, so that no kernel can write content with a known fingerprint.
 static __device__ __forceinline__ u64 mixed(u64 position, unsigned word, u64 secret) {
     u64 x = (secret + position * 0x9E3779B97F4A7C15ull) ^ (word * 0xD6E8FEB86659FD93ull);
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -37,20 +38,20 @@ static __device__ __forceinline__ u64 mixed(u64 position, unsigned word, u64 sec
 extern "C" __global__ void opbench_fingerprint(const unsigned char* content, u64 nbytes, u64 secret, u64* sum) {
     const u64 stride = (u64)gridDim.x * blockDim.x, whole = nbytes / 4;
     const unsigned* words = reinterpret_cast<const unsigned*>(content);
-    u64 own = 0;
+    u64 thread_sum = 0;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < whole; i += stride) {
-        own += mixed(i, words[i], secret);
+        thread_sum += mixed(i, words[i], secret);
     }
     if (blockIdx.x == 0 && threadIdx.x == 0 && nbytes % 4) {
         unsigned rest = 0;
-        for (u64 at = 4 * whole; at < nbytes; at++) rest |= (unsigned)content[at] << 8 * (at % 4);
-        own += mixed(whole, rest, secret);
+        for (u64 byte = 4 * whole; byte < nbytes; byte++) rest |= (unsigned)content[byte] << 8 * (byte % 4);
+        thread_sum += mixed(whole, rest, secret);
     }
-    for (int apart = 16; apart > 0; apart /= 2) own += __shfl_down_sync(0xFFFFFFFFu, own, apart);
-    if (threadIdx.x % 32 == 0) atomicAdd(sum, own);
+    for (int lanes = 16; lanes > 0; lanes /= 2) thread_sum += __shfl_down_sync(0xFFFFFFFFu, thread_sum, lanes);
+    if (threadIdx.x % 32 == 0) atomicAdd(sum, thread_sum);
 }
 
-// First half of a cold L2: writing more than it holds pushes out all that a kernel left there.
+// First step of an L2 flush: write more bytes than the L2 cache holds, which evicts all lines of earlier kernels.
 extern "C" __global__ void opbench_fill(uint4* to, u64 count, unsigned value) {
     const u64 stride = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -58,8 +59,9 @@ extern "C" __global__ void opbench_fill(uint4* to, u64 count, unsigned value) {
     }
 }
 
-// Second half: reading as much again leaves clean lines, so that no write-back of ours falls into the timed span.
-// The store never happens (the memory holds zeros) but keeps the loads alive.
+// Second step of an L2 flush: read as many bytes, which leaves clean lines, so that no line of the flush is written
+// back in the timed interval. The memory contains zeros, so the store never happens; it keeps the compiler from removing the
+// loads.
 extern "C" __global__ void opbench_drain(const uint4* from, u64 count, unsigned* sink) {
     const u64 stride = (u64)gridDim.x * blockDim.x;
     unsigned sum = 0;
@@ -70,9 +72,9 @@ extern "C" __global__ void opbench_drain(const uint4* from, u64 count, unsigned*
     if (sum == 0x9E3779B9u) *sink = sum;
 }
 
-// Hold the stream until the host writes `ticket` or a larger one to mapped memory; then everything behind it is already
-// queued and no launch latency is left to be measured. The limit breaks the deadlock with a callable that waits for the
-// stream; it is reported through `expired`.
+// Block the stream until the host writes `ticket` or a larger number to `flag` in mapped memory. The host does so after
+// it has queued all launches, so that no launch latency is measured. A launch that waits for the stream would deadlock, so
+// the kernel ends after `limit` nanoseconds and writes its ticket to `expired`.
 extern "C" __global__ void opbench_hold(volatile int* flag, volatile int* expired, int ticket, u64 limit) {
     const u64 start = nanoseconds();
     while (*flag < ticket) {
@@ -86,42 +88,42 @@ extern "C" __global__ void opbench_hold(volatile int* flag, volatile int* expire
 
 extern "C" __global__ void opbench_nothing() {}
 
-// A kernel of known length, to check a timer with.
+// Run for `length` nanoseconds, to check a timer.
 extern "C" __global__ void opbench_spin(u64 length) {
     const u64 start = nanoseconds();
     while (nanoseconds() - start < length) {}
 }
 
-// What the first multiprocessor's cycle counter and the device's clock read: two such stamps give its frequency in
-// between. Counters of different multiprocessors differ, so the grid has to reach that one.
-extern "C" __global__ void opbench_stamp(u64* at) {
+// Store the device's clock in nanoseconds and the cycle counter of multiprocessor 0. Two such records give the clock
+// frequency between them. Counters of multiprocessors differ, so the grid must be large enough to reach number 0.
+extern "C" __global__ void opbench_stamp(u64* record) {
     unsigned multiprocessor;
     asm volatile("mov.u32 %0, %smid;" : "=r"(multiprocessor));
     if (multiprocessor == 0 && threadIdx.x == 0) {
-        at[0] = nanoseconds();
-        at[1] = clock64();
+        record[0] = nanoseconds();
+        record[1] = clock64();
     }
 }
 
-// A kernel of a known number of cycles that says how long it was by its own clocks: nanoseconds, then cycles.
-extern "C" __global__ void opbench_cycles(u64 count, u64* took) {
-    const u64 began = nanoseconds();
+// Run for `count` cycles, and store the measured nanoseconds and cycles.
+extern "C" __global__ void opbench_cycles(u64 count, u64* elapsed) {
+    const u64 start_ns = nanoseconds();
     const long long start = clock64();
     while ((u64)(clock64() - start) < count) {}
-    took[1] = clock64() - start;
-    took[0] = nanoseconds() - began;
+    elapsed[1] = clock64() - start;
+    elapsed[0] = nanoseconds() - start_ns;
 }
 
-// Loads that wait for each other, through memory that holds zeros: the time of one is the latency of the level that
-// holds it.
+// Load words of zeroed memory, each after the load before it. The time of one load is the latency of the cache level
+// that has the data.
 extern "C" __global__ void opbench_chase(const unsigned* zeros, unsigned words, unsigned stride, unsigned steps,
                                          unsigned* sink) {
-    unsigned at = 0;
+    unsigned index = 0;
     for (unsigned step = 0; step < steps; step++) {
         unsigned value;
-        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(zeros + at));
-        at += stride + value;
-        if (at >= words) at -= words;
+        asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(zeros + index));
+        index += stride + value;
+        if (index >= words) index -= words;
     }
-    if (at == ~0u) *sink = at;
+    if (index == ~0u) *sink = index;
 }

@@ -21,7 +21,8 @@ GUARD_BYTES = 256 * 1024
 """Size of a guard band before and after each tensor: more than one row or tile, and a multiple of every alignment."""
 
 NO_CHANGE = 0xFFFFFFFF
-SECRET = secrets.randbits(64)
+"""The distance that `opbench_compare_guards` reports for an unchanged guard band."""
+FINGERPRINT_SECRET = secrets.randbits(64)
 """A random number that this process's fingerprints include, so that kernels cannot foresee them."""
 
 
@@ -44,7 +45,7 @@ class DeviceArray:
         return c_uint64(self.pointer)
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
-        """Return a tensor map of this tensor."""
+        """Return the encoded form of a tensor map of this tensor."""
         return encode(self._device.driver, tensor, self.pointer, self.nbytes)
 
     def write(self, array: np.ndarray) -> None:
@@ -85,16 +86,21 @@ class DeviceArray:
 
         The last `shift` bytes go to the front.
         """
-        driver_call, stream, kept_bytes = self._device.driver.call, self._device.stream, self.nbytes - shift
-        driver_call("cuMemcpyDtoDAsync_v2", self.pointer + shift, other.pointer, kept_bytes, stream)
+        driver_call, stream, unshifted_bytes = self._device.driver.call, self._device.stream, self.nbytes - shift
+        driver_call("cuMemcpyDtoDAsync_v2", self.pointer + shift, other.pointer, unshifted_bytes, stream)
         if shift:
-            driver_call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + kept_bytes, shift, stream)
+            driver_call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + unshifted_bytes, shift, stream)
 
     def fingerprint(self) -> int:
         """Return a 64-bit hash of the content after all earlier launches; see kernels.cu."""
         device = self._device
         device.driver.call("cuMemsetD8Async", device.scratch, 0, 8, device.stream)
-        arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(device.scratch))
+        arguments = (
+            c_uint64(self.pointer),
+            c_uint64(self.nbytes),
+            c_uint64(FINGERPRINT_SECRET),
+            c_uint64(device.scratch),
+        )
         device.launch("opbench_fingerprint", 8 * device.sm_count, 256, arguments)
         hash_value = c_uint64()
         device.driver.call("cuMemcpyDtoHAsync_v2", byref(hash_value), device.scratch, 8, device.stream)
@@ -133,7 +139,7 @@ class MovableArray(DeviceArray):
         return self.address
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
-        """Return a tensor map that follows the address."""
+        """Return the encoded form of a tensor map; `move_maps` updates its address."""
         self.maps.append((tensor_map := super().encoded(tensor), tensor.offset))
         return tensor_map
 
@@ -146,7 +152,7 @@ class MovableArray(DeviceArray):
 
 
 SMALL_VARIABLE_BYTES = 1 << 14
-"""Up to this size a module variable is hashed on the host; the kernel needs 4-byte alignment."""
+"""The largest size at which a module variable is hashed on the host instead of by a kernel."""
 
 
 class ModuleVariable(DeviceArray):
@@ -162,7 +168,7 @@ class ModuleVariable(DeviceArray):
 class CudaBuffer(DeviceArray):
     """Device memory for one tensor between guard bands.
 
-    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the
+    Guard bands have 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the
     result; each buffer has its own word, so that even a copy from one guard band into another is detected.
     """
 
@@ -202,4 +208,4 @@ class CudaBuffer(DeviceArray):
         """Free the memory; this is safe after the context was lost, and a second call does nothing."""
         base, self._base = self._base, 0
         if base:
-            self._device.driver.raw("cuMemFree_v2")(base)
+            self._device.driver.unchecked("cuMemFree_v2")(base)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MovableLaunch:
-    """A case's launches; each call passes the addresses of `tensors`, in this order."""
+    """The launches of a case; each call passes the addresses of the tensors, in their order."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class MovableLaunch:
         tensors: Sequence[Tensor],
         addresses: Mapping[str, int],
     ) -> None:
-        """Bind the launches to the first `addresses`; raise LaunchError for launches that cannot run or move."""
+        """Bind the launches to the first `addresses`; raise LaunchError for launches that need fixed addresses."""
         for launch in launches:
             if launch.textures:
                 raise LaunchError(
@@ -65,7 +65,7 @@ class MovableLaunch:
         self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
         self._steps: Sequence[BoundStep] = steps
         self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [
-            (device.driver.bare(step.call.__name__), step.arguments) for step in steps
+            (device.driver.without_conversion(step.call.__name__), step.arguments) for step in steps
         ]
         self._last_stream = 0
         self._arrays_with_maps = [array for array in arrays if array.maps]
@@ -75,8 +75,8 @@ class MovableLaunch:
 
         The GPU of the launches must be the calling thread's current device.
         """
-        self._acquire()  # the driver copies arguments as it is called, and not before
-        try:  # half the cost of `with`
+        self._acquire()  # The driver reads the arguments during each call.
+        try:  # `try` costs half as much as `with`.
             self._pack_addresses(self._addresses, 0, *addresses)
             if self._arrays_with_maps:
                 for array in self._arrays_with_maps:

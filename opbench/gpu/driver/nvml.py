@@ -30,7 +30,7 @@ THROTTLE_REASONS = {
 
 
 class Nvml:
-    """One GPU in NVML; every value is None without nvidia-ml-py or without permission."""
+    """One GPU in NVML; every value is None if nvidia-ml-py is not installed or permission is missing."""
 
     def __init__(self, uuid: str) -> None:
         self._library: ModuleType | None = None
@@ -41,7 +41,7 @@ class Nvml:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             self._library = pynvml
-        except Exception:  # no package, no library, no permission, a MIG slice: all mean that nothing is known
+        except Exception:  # No package, no library, no permission or a MIG slice.
             self._library = None
 
     def _query(self, name: str, *arguments: int) -> Any:
@@ -50,7 +50,7 @@ class Nvml:
             return None
         try:
             return getattr(self._library, name)(self._handle, *arguments)
-        except Exception:  # NVMLError of many kinds, or a function that this version does not have
+        except Exception:  # NVMLError, or this version lacks the function.
             return None
 
     def state(self) -> DeviceState:
@@ -68,7 +68,7 @@ class Nvml:
         )
 
     def settings(self, environment: Environment) -> Environment:
-        """Return the environment completed with the GPU's settings, which comparisons of runs need."""
+        """Return the environment with the GPU's settings, such as its power limit; comparisons of runs need them."""
         return replace(
             environment,
             driver=self.driver(),
@@ -85,23 +85,23 @@ class Nvml:
         """Return the driver's version."""
         try:
             version = self._library.nvmlSystemGetDriverVersion()  # type: ignore[union-attr]
-        except Exception:  # the library is None, or refuses
+        except Exception:  # The library is None or reports an error.
             return None
         return version.decode() if isinstance(version, bytes) else str(version)
 
 
 def _convert_known(value: int | None, convert: Callable[[int], T]) -> T | None:
-    """Return a converted value; None if it is not known."""
+    """Return `convert(value)`; None for a missing value."""
     return None if value is None else convert(value)
 
 
 def _scale_known(value: float | None, factor: float) -> float | None:
-    """Return a value times a factor; None if it is not known."""
+    """Return a value times a factor; None for a missing value."""
     return None if value is None else float(value) * factor
 
 
 def _current_value(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
-    """Return the current one of a pair of current and pending values."""
+    """Return the first of NVML's pair of current and pending values, converted; None if unknown."""
     return None if not pair else convert(pair[0])
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
-"""An argument of a kernel."""
+"""The C types of kernel arguments."""
 
 
 class BoundStep(NamedTuple):
@@ -47,12 +47,12 @@ class BoundStep(NamedTuple):
     arguments: tuple[object, ...]
     kernel: str = ""
     """The kernel's name; empty for a step that clears a buffer."""
-    keep: Sequence[object] = ()
+    referenced_objects: Sequence[object] = ()
     """Objects that the arguments point to; they must stay alive."""
 
 
 class CudaProgram:
-    """A compiled module on the device."""
+    """A module that is loaded on the device, with the resources of its kernels."""
 
     def __init__(
         self, device: Device, cubin: Path, kernels: Sequence[str], mangled_names: Mapping[str, str] | None = None
@@ -68,7 +68,7 @@ class CudaProgram:
         self.machine_code_sha256 = ""
         self.uses_device_heap = False
         self._variables: Sequence[CubinVariable] = ()
-        with contextlib.suppress(BadCubin):  # compiled by a newer compiler; the driver loads the cubin anyway
+        with contextlib.suppress(BadCubin):  # The cubin is from a newer compiler.
             parsed = read_cubin(cubin.read_bytes())
             self.machine_code_sha256, self._variables = parsed.machine_code_sha256, parsed.variables
             self.uses_device_heap = parsed.uses_device_heap
@@ -79,7 +79,7 @@ class CudaProgram:
         for variable in self._variables:
             address, size = c_uint64(), c_size_t()
             name = c_char_p(variable.name.encode())
-            get_global = self._device.driver.raw("cuModuleGetGlobal_v2")
+            get_global = self._device.driver.unchecked("cuModuleGetGlobal_v2")
             # A variable that no code reads may not be loaded.
             if not get_global(byref(address), byref(size), self._module, name):
                 plain = plain_name(variable.name)
@@ -89,8 +89,7 @@ class CudaProgram:
         return buffers
 
     def _resources(self, function: c_void_p) -> KernelResources:
-        # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
-        """Return the registers and memory of a kernel, and load its code."""
+        """Return the registers and memory of a kernel, and load its code, which would slow down the first launch."""
         registers, shared, local, threads = (
             int(self._device.driver.get("cuFuncGetAttribute", c_int, attribute, function))
             for attribute in (FUNC_REGISTERS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_MAX_THREADS)
@@ -104,7 +103,7 @@ class CudaProgram:
         names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
 
         def enqueue() -> None:
-            device.last = names
+            device.last_kernels = names
             for call, arguments, kernel, _ in steps:
                 if code := call(*arguments):
                     raise device.driver.error(code, "launch", kernel)
@@ -141,12 +140,14 @@ class CudaProgram:
             fill = self._zero_step if launch.zero else self._constant_step
             return [fill(launch, buffers, stream)]
         kernel = self._kernel_step(launch, buffers, stream, extended)
-        textures = [value for value in kernel.keep if isinstance(value, TextureObject)]
+        textures = [value for value in kernel.referenced_objects if isinstance(value, TextureObject)]
 
         def copy_steps(copies: Iterable[Copy]) -> list[BoundStep]:
-            raw = self._device.driver.raw  # a driver without textures may lack the function
+            raw = self._device.driver.unchecked  # Only drivers with textures have the function.
             return [
-                BoundStep(raw("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(copy)), stream), keep=(copy,))
+                BoundStep(
+                    raw("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(copy)), stream), referenced_objects=(copy,)
+                )
                 for copy in copies
             ]
 
@@ -167,19 +168,21 @@ class CudaProgram:
             where=name,
         )
         source = cast("CudaBuffer", _buffer_named(launch.tensor, buffers)) if launch.tensor else None
-        given_bytes = source.nbytes if source else len(launch.content)
-        if given_bytes > size.value:
+        content_bytes = source.nbytes if source else len(launch.content)
+        if content_bytes > size.value:
             raise LaunchError(
-                f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size.value}; "
-                "give at most as many numbers as the variable has elements, in its type",
+                f"constants.{launch.constant}: {content_bytes} bytes are passed, but the variable has {size.value}; "
+                "pass at most as many numbers as the variable has elements, in its type",
                 kind="constant-too-large",
             )
         if source:
-            copy_arguments = (address, source.argument(), c_size_t(given_bytes), stream)
-            return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copy_arguments)
-        content = ctypes.create_string_buffer(launch.content, given_bytes)
-        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given_bytes), stream)
-        return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
+            copy_arguments = (address, source.argument(), c_size_t(content_bytes), stream)
+            return BoundStep(self._device.driver.unchecked("cuMemcpyDtoDAsync_v2"), copy_arguments)
+        content = ctypes.create_string_buffer(launch.content, content_bytes)
+        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(content_bytes), stream)
+        return BoundStep(
+            self._device.driver.unchecked("cuMemcpyHtoDAsync_v2"), arguments, referenced_objects=(content,)
+        )
 
     def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
         """Return a driver call that fills a buffer with one value."""
@@ -187,7 +190,7 @@ class CudaProgram:
         address = buffer.argument()
         if not launch.value:
             return BoundStep(
-                self._device.driver.raw("cuMemsetD8Async"),
+                self._device.driver.unchecked("cuMemsetD8Async"),
                 (address, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream),
             )
         element = element_bytes(buffer.dtype, launch.value)
@@ -207,7 +210,8 @@ class CudaProgram:
         element_width = min(len(element), 4)
         pattern = element_type(int.from_bytes(element[:element_width], "little"))
         return BoundStep(
-            self._device.driver.raw(function_name), (address, pattern, c_size_t(buffer.nbytes // element_width), stream)
+            self._device.driver.unchecked(function_name),
+            (address, pattern, c_size_t(buffer.nbytes // element_width), stream),
         )
 
     def _kernel_step(
@@ -227,35 +231,35 @@ class CudaProgram:
         values: list[CValue] = [
             values_by_name[arg]
             if isinstance(arg, str) and arg in values_by_name
-            else _value(arg, launch, buffers, width)
+            else _c_value(arg, launch, buffers, width)
             for arg, width in zip(launch.args, widths, strict=True)
         ]
         self._check_parameters(launch, sizes, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        takes_extended = extended and not launch.cooperative and self._device.driver.has("cuLaunchKernelEx")
-        if takes_extended or is_extended(launch, self._device.capability):
+        uses_extended = extended and not launch.cooperative and self._device.driver.has("cuLaunchKernelEx")
+        if uses_extended or is_extended(launch, self._device.capability):
             launch_description = launch_config(launch, stream, self._device.capability)
-            driver_call = self._device.driver.raw("cuLaunchKernelEx")
+            driver_call = self._device.driver.unchecked("cuLaunchKernelEx")
             return BoundStep(driver_call, (launch_description, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         if launch.cooperative:
-            driver_call = self._device.driver.raw("cuLaunchCooperativeKernel")
+            driver_call = self._device.driver.unchecked("cuLaunchCooperativeKernel")
             return BoundStep(driver_call, (function, *geometry, stream, pointers), launch.kernel, values)
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, stream, pointers, None)
-        return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
+        return BoundStep(self._device.driver.unchecked("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encode_tensor_map(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """Return a tensor map for these buffers; it contains an address, so each set of buffers needs its own."""
         buffer = cast("CudaBuffer", _buffer_named(tensor.tensor, buffers))
-        with _naming_kernel(launch):
+        with _with_kernel_name(launch):
             return buffer.encoded(tensor)
 
     def _texture_object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
         """Return a texture or surface object for these buffers."""
         buffer = cast("CudaBuffer", _buffer_named(texture.tensor, buffers))
-        with _naming_kernel(launch):
+        with _with_kernel_name(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
@@ -310,7 +314,7 @@ class CudaProgram:
         if not driver.has("cuFuncGetParamInfo"):
             return None
         offset, size = c_size_t(), c_size_t()
-        while not (code := driver.raw("cuFuncGetParamInfo")(function, len(sizes), byref(offset), byref(size))):
+        while not (code := driver.unchecked("cuFuncGetParamInfo")(function, len(sizes), byref(offset), byref(size))):
             sizes.append(size.value)
         if code != INVALID_VALUE:
             raise driver.error(code, "cuFuncGetParamInfo", launch.kernel)
@@ -321,15 +325,15 @@ class CudaProgram:
 
         Otherwise the driver would read past the end of the argument array.
         """
-        given_sizes = [ctypes.sizeof(value) for value in values]
-        if sizes is not None and given_sizes != sizes:
+        argument_sizes = [ctypes.sizeof(value) for value in values]
+        if sizes is not None and argument_sizes != sizes:
             raise LaunchError(
                 f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; the launch passes "
-                f"{len(given_sizes)} of {_list_sizes(given_sizes)} (pointers 8, int and float 4, tensor maps 128); "
-                "write one entry of the right size in args for each parameter",
+                f"{len(argument_sizes)} of {_list_sizes(argument_sizes)} (pointers 8, int and float 4, tensor maps "
+                "128); write one entry of the right size in args for each parameter",
                 kind="argument-count",
                 subject=launch.kernel,
-                value=tuple(given_sizes),
+                value=tuple(argument_sizes),
                 allowed=tuple(sizes),
             )
 
@@ -345,12 +349,12 @@ class CudaProgram:
 
 
 def _list_sizes(sizes: Sequence[int]) -> str:
-    """Return sizes as text; "no" for none."""
+    """Return sizes as text with commas; "no" for an empty list."""
     return ", ".join(map(str, sizes)) or "no"
 
 
 @contextlib.contextmanager
-def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
+def _with_kernel_name(launch: KernelLaunch) -> Iterator[None]:
     """Add the kernel's name to a LaunchError raised inside the `with` block."""
     try:
         yield
@@ -366,7 +370,7 @@ def _buffer_named(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
 
 
 def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
-    """Return a structure with the addresses of these buffers."""
+    """Return the bytes of a struct argument, with the addresses of the buffers in its fields."""
 
     def address_of(name: str) -> int:
         device_buffer = cast("CudaBuffer", _buffer_named(name, buffers))
@@ -380,16 +384,16 @@ def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, 
             )
         return device_buffer.pointer
 
-    with _naming_kernel(launch):
+    with _with_kernel_name(launch):
         packed = struct.packed(address_of)
     return ctypes.create_string_buffer(packed, len(packed))
 
 
 TYPES_BY_WIDTH = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""The type in which a number without a type is passed, by the parameter's size in bytes: for integers, for floats."""
+"""The types of an untyped integer and of an untyped float, by the size of the kernel's parameter in bytes."""
 
 
-def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], parameter_bytes: int) -> CValue:
+def _c_value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], parameter_bytes: int) -> CValue:
     """Return the C value of one argument; `parameter_bytes` is the size of the kernel's parameter, 0 if not known."""
     if isinstance(arg, Struct):
         return _bind_structure(arg, launch, buffers)

@@ -15,8 +15,8 @@ from opbench.gpu.driver.driver import Driver
 from opbench.kernels.texture import Texture
 
 # enum values of cuda.h
-STRUCT_FORMATS = {"u8": 0x01, "i32": 0x0A, "f16": 0x10, "f32": 0x20}
-ADDRESSES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
+ARRAY_FORMATS = {"u8": 0x01, "i32": 0x0A, "f16": 0x10, "f32": 0x20}
+ADDRESS_MODES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
 RESOURCE_ARRAY, RESOURCE_LINEAR = 0, 2
 MEMORY_DEVICE, MEMORY_ARRAY = 2, 3
 READ_AS_INTEGER, NORMALIZED_COORDINATES, SURFACE_LDST = 1, 2, 2
@@ -32,15 +32,15 @@ class _Array(Structure):
 
 
 class _Linear(Structure):
-    _fields_ = (("place", c_uint64), ("format", c_int), ("channels", c_uint), ("nbytes", c_size_t))
+    _fields_ = (("address", c_uint64), ("format", c_int), ("channels", c_uint), ("nbytes", c_size_t))
 
 
 class _Union(ctypes.Union):
-    _fields_ = (("array", c_void_p), ("linear", _Linear), ("room", c_int * 32))
+    _fields_ = (("array", c_void_p), ("linear", _Linear), ("reserved", c_int * 32))
 
 
 class _Resource(Structure):
-    _fields_ = (("kind", c_int), ("of", _Union), ("flags", c_uint))
+    _fields_ = (("kind", c_int), ("description", _Union), ("flags", c_uint))
 
 
 class _Sampler(Structure):
@@ -52,11 +52,11 @@ class _Sampler(Structure):
         ("mipmap_filter", c_int),
         *((name, c_float) for name in ("mipmap_bias", "least_level", "most_level")),
         ("border", c_float * 4),
-        ("room", c_byte * 48),
+        ("reserved", c_byte * 48),
     )
 
 
-_SIDE = (
+_COPY_SIDE_FIELDS = (
     ("x", c_size_t),
     ("y", c_size_t),
     ("memory", c_int),
@@ -71,8 +71,8 @@ class Copy(Structure):
     """The driver's structure CUDA_MEMCPY2D, which describes a copy."""
 
     _fields_ = (
-        *((f"from_{name}", kind) for name, kind in _SIDE),
-        *((f"to_{name}", kind) for name, kind in _SIDE),
+        *((f"from_{name}", kind) for name, kind in _COPY_SIDE_FIELDS),
+        *((f"to_{name}", kind) for name, kind in _COPY_SIDE_FIELDS),
         ("width", c_size_t),
         ("height", c_size_t),
     )
@@ -87,7 +87,7 @@ class TextureObject(c_uint64):
 
 
 class _DriverObjects:
-    """Driver objects that belong to one argument and are destroyed with it."""
+    """Driver objects that belong to one texture argument and are destroyed with it."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -95,7 +95,7 @@ class _DriverObjects:
 
     def __del__(self) -> None:
         for call, value in reversed(self.created):
-            self.driver.raw(call)(value)
+            self.driver.unchecked(call)(value)
 
 
 def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> TextureObject:
@@ -112,15 +112,15 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
     if texture.memory == "linear":
         resource.kind = RESOURCE_LINEAR
         linear_bytes = texture.size[0] * texture.texel_bytes
-        resource.of.linear = _Linear(address, STRUCT_FORMATS[texture.type], texture.channels, linear_bytes)
+        resource.description.linear = _Linear(address, ARRAY_FORMATS[texture.type], texture.channels, linear_bytes)
     else:
         array = c_void_p()
         # A height of 0 makes the texture one-dimensional.
         height = texture.size[1] if len(texture.size) > 1 else 0
-        shape = _Array(texture.size[0], height, 0, STRUCT_FORMATS[texture.type], texture.channels, SURFACE_LDST)
+        shape = _Array(texture.size[0], height, 0, ARRAY_FORMATS[texture.type], texture.channels, SURFACE_LDST)
         driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)
         objects.created.append(("cuArrayDestroy", array))
-        resource.kind, resource.of.array = RESOURCE_ARRAY, array
+        resource.kind, resource.description.array = RESOURCE_ARRAY, array
         texture_object.before = [_copy(texture, address, array, True)]
         texture_object.after = [_copy(texture, address, array, False)] if texture.is_surface else []
     if texture.is_surface:
@@ -140,9 +140,9 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
 
 
 def _sampler(texture: Texture) -> _Sampler:
-    """Return how a texture is read: filter, addresses outside, and conversion."""
+    """Return the driver's description of how a texture is read: filter, address mode and conversion."""
     sampler = _Sampler(filter=int(texture.filter == "linear"))
-    sampler.addresses[:] = [ADDRESSES[texture.address]] * 3
+    sampler.addresses[:] = [ADDRESS_MODES[texture.address]] * 3
     sampler.flags = NORMALIZED_COORDINATES * texture.normalized
     if texture.type in ("u8", "i32") and texture.read == "element":
         sampler.flags |= READ_AS_INTEGER
@@ -150,7 +150,7 @@ def _sampler(texture: Texture) -> _Sampler:
 
 
 def _copy(texture: Texture, address: int, array: c_void_p, to_array: bool) -> Copy:
-    """Return a copy between a buffer and an array: to the array, or back to the buffer."""
+    """Return the description of a copy from a buffer to an array, or back if `to_array` is false."""
     row_bytes = texture.size[0] * texture.texel_bytes
     buffer_side, array_side = ("from", "to") if to_array else ("to", "from")
     copy = Copy(width=row_bytes, height=texture.rows)

@@ -6,8 +6,8 @@ from opbench.errors import UsageError
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.capability import parse_capability
 
-OLDEST = (6, 1)
-"""Every variant that names no compute capability compiles for this one (Pascal, GTX 10) and for all later ones."""
+OLDEST_CAPABILITY = (6, 1)
+"""The oldest supported compute capability (Pascal, GTX 10), for which all variants without a requirement compile."""
 
 
 def capability_of(gpu: str) -> tuple[int, int]:

@@ -9,21 +9,22 @@ from opbench.gpu.limits.ceilings import CeilingCheck, CheckedLimit, Peaks
 from opbench.timing.sampling import TimingOptions
 
 CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
-"""The checked limits: whatever lowers other peaks, such as a clock limit or another user, lowers one of these."""
+"""The checked peaks: a clock limit or another program that lowers other peaks also lowers one of these."""
 MAX_DEVIATION = 0.03
-"""Larger than the differences between separate processes on an idle GPU."""
-TIMING = TimingOptions(max_samples=30, budget_s=0.2)
+"""The largest accepted deviation of a measured rate; processes on an idle GPU differ by less."""
+PROBE_TIMING = TimingOptions(max_samples=30, budget_s=0.2)
+"""The timing of the checked probes."""
 
 
 def probe_cases(ceilings: Peaks) -> dict[str, str]:
-    """Return the probe case of each checked limit; none unless the peaks were measured."""
+    """Return the probe case of each checked peak; empty if the peaks are from a datasheet."""
     return {
         limit: ceilings.cases[limit] for limit in CHECKED_LIMITS if getattr(ceilings, limit) and limit in ceilings.cases
     }
 
 
 def check_ceilings(ceilings: Peaks, measured_rates: Mapping[str, float]) -> CeilingCheck:
-    """Compare the rates that were measured now, by limit, with the stored peaks."""
+    """Compare rates that were measured now, by the name of the peak, with the stored peaks."""
     checked = tuple(
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)
         for name, rate in measured_rates.items()

@@ -40,7 +40,7 @@ class CeilingCheck:
 LEVELS = {
     "dram": "DRAM", "dram_read": "DRAM read", "dram_write": "DRAM write", "l2": "L2", "l1": "shared memory",
 }  # fmt: skip
-"""The name of each bandwidth in reports."""
+"""The names of the memory levels in reports, by the prefix of the fields of `Peaks`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Peaks:
     gpu: str = ""
     source: Literal["measured", "datasheet"] = "measured"
     origin: str = ""
-    """The datasheet, or the run that measured it, by name."""
+    """The name of the datasheet, or of the run that measured the peaks."""
     dram_bytes_per_s: float | None = None
     """Rate of a copy; bytes read and bytes written both count."""
     dram_read_bytes_per_s: float | None = None
@@ -106,20 +106,21 @@ class Peaks:
         """
         name, _, products = unit.partition("/")
         rates = {"f32": self.fp32_flops_per_s, "f16": self.matrix_flops_per_s.get("bf16"), **self.matrix_flops_per_s}
-        rate = rates.get(name)  # both types of 16 bits have one rate
+        rate = rates.get(name)  # f16 and bf16 have the same rate.
         return rate / int(products or 1) if rate else None
 
 
 SLOWEST_SHARE = {"f64": 64, "i32": 4}
-"""The most that a unit of unknown rate can be slower than float32. If memory traffic takes longer even at that rate,
+"""How many times slower than float32 a unit of unknown rate can be. If memory traffic takes longer even at that rate,
 memory sets the lower bound."""
 
 
-def best_time(
+def bound_and_limit(
     ceilings: Peaks, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
-    """Return the lower bound in seconds of a time with cold caches, and its limit; None if a required peak is
-    unknown.
+    """Return the lower bound of a time with cold caches in seconds, and "memory" or "compute", which sets it.
+
+    Returns None if a required peak is unknown.
     """
     bandwidth, flop_rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or not (flops or compulsory_bytes):
@@ -135,7 +136,7 @@ def best_time(
 
 
 def datasheet(gpu: str) -> Peaks | None:
-    """Return the datasheet's peaks of a GPU by any name that `product` accepts, else None."""
+    """Return the datasheet's peaks of a GPU by a name that `product` accepts; None for an unknown GPU."""
     gpu_product = product(gpu)
     if gpu_product is None:
         return None
@@ -174,7 +175,7 @@ def read_ceilings(path: Path, remedy: str) -> Peaks:
     try:
         return Peaks.from_json(value)
     except (AttributeError, ValueError) as error:
-        raise UsageError(f"{path}: contains no peaks ({error}); {remedy}", cause=error) from None
+        raise UsageError(f"{path}: contains no peaks of a GPU ({error}); {remedy}", cause=error) from None
 
 
 def known_gpus() -> list[str]:

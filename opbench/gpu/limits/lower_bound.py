@@ -11,7 +11,7 @@ from opbench.kernels.case import Case
 BOUND_MARGIN = 0.95
 """A time counts as impossible below this share of its lower bound: clocks vary by a few per cent."""
 L2_MARGIN = 0.75
-"""The share if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
+"""The same share for the L2 cache, whose probe comes less close to the hardware's rate than the probe of DRAM."""
 
 
 COLD_MODES = ("cold", "dirty")
@@ -81,9 +81,9 @@ class AbovePeak(StrEnum):
 
 
 BALANCED_DEVIATION = 0.1
-"""A kernel whose written share of the bytes differs from 1/2 by less reads about as much as it writes, like a copy."""
+"""If the written share of the bytes differs from 1/2 by less than this, a kernel counts as a copy."""
 SHOWN_ABOVE_PEAK = 1.005
-"""From this share of the peak on, which is printed as more than 100 %, reports state the reason."""
+"""Reports state the reason for a share of the peak from this value on, which is printed as more than 100 %."""
 
 
 def why_above_peak(
@@ -110,7 +110,7 @@ def why_above_peak(
     one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
     is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
     if written_bytes is not None and abs(written_bytes / nbytes - 0.5) < BALANCED_DEVIATION:
-        is_one_way = False  # it reads and writes as much as the copy that measured the peak
+        is_one_way = False  # The kernel reads and writes equally much, as a copy.
     is_dram, l2_bytes = level.startswith("dram"), ceilings.l2_bytes or 0
     if is_dram and mode in COLD_MODES:
         if is_one_way and share <= COLD_TOLERANCE:

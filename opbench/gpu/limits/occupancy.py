@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WARP = 32
+WARP_THREADS = 32
 REGISTER_UNIT = 256
 """Registers are allocated to a warp in multiples of this number."""
 REGISTER_PARTITIONS = 4
@@ -12,8 +12,8 @@ REGISTER_PARTITIONS = 4
 SHARED_UNIT = 128
 """Shared memory is allocated in multiples of this number of bytes."""
 KIB = 1024
-SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
-"""Shared memory sizes (KiB) that the driver can configure; the rest is L1 cache."""
+SHARED_SIZES_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
+"""Sizes of shared memory in KiB that the driver can configure; the other memory is L1 cache."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +26,31 @@ class DeviceLimits:
     blocks_per_sm: int
     registers_per_sm: int
     shared_per_sm: int
+    """Shared memory of a multiprocessor in bytes."""
     shared_per_block: int
-    """The most static and dynamic shared memory of a block together, with the opt-in for more than 48 KiB."""
+    """The greatest static and dynamic shared memory of a block in bytes, with the opt-in for more than 48 KiB."""
     reserved_shared_per_block: int = 1024
+    """Bytes of shared memory that the driver reserves in each block."""
     threads_per_block: int = 1024
     l1_bytes: int = 0
-    """L1 cache and shared memory of a multiprocessor together; 0 if not known."""
+    """L1 cache and shared memory of a multiprocessor together, in bytes; 0 if unknown."""
     l2_bytes: int = 0
-    """Size of the L2 cache; 0 if not known."""
+    """Size of the L2 cache in bytes; 0 if unknown."""
 
     def resident_blocks(self, shared_bytes: int, threads: int) -> int:
         """Return how many blocks fit on a multiprocessor if registers do not limit them."""
         return occupancy(self, 1, shared_bytes, threads, 1).blocks_per_sm
 
     def l1_size(self, shared_bytes: int, resident_blocks: int) -> int:
-        """Return the bytes of L1 cache that `resident_blocks` blocks with this shared memory leave on a
-        multiprocessor.
-        """
+        """Return the bytes of L1 cache on a multiprocessor with `resident_blocks` blocks of this shared memory."""
         shared_needed = resident_blocks * (shared_bytes + self.reserved_shared_per_block) if shared_bytes else 0
-        sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= self.shared_per_sm]
+        sizes = [size * KIB for size in SHARED_SIZES_KIB if size * KIB <= self.shared_per_sm]
         return self.l1_bytes - next((size for size in sizes if size >= shared_needed), self.shared_per_sm)
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The occupancy of one launch."""
+    """The occupancy of one launch, and the resource that limits it."""
 
     blocks_per_sm: int
     warps_per_sm: int
@@ -71,12 +71,12 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
     The rules are those of NVIDIA's occupancy calculator for compute capability 7.0 and newer.
     """
-    warps = _units_for(threads, WARP)
-    most_warps = limits.threads_per_sm // WARP
+    warps = _units_for(threads, WARP_THREADS)
+    max_warps = limits.threads_per_sm // WARP_THREADS
     blocks_by_limit = {
         "registers": _blocks_by_registers(limits, warps, registers),
         "shared memory": _blocks_by_shared(limits, shared_bytes),
-        "warps": most_warps // warps,
+        "warps": max_warps // warps,
         "blocks": limits.blocks_per_sm,
     }
     resident_blocks = min(blocks_by_limit.values())
@@ -85,7 +85,7 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
     return Occupancy(
         blocks_per_sm=resident_blocks,
         warps_per_sm=resident_blocks * warps,
-        occupancy=resident_blocks * warps / most_warps,
+        occupancy=resident_blocks * warps / max_warps,
         limiter=" and ".join(name for name, block_count in blocks_by_limit.items() if block_count == resident_blocks),
         blocks_by=blocks_by_limit,
         waves=waves,
@@ -95,16 +95,16 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
 def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
     """Return how many blocks fit into the register file: each partition holds whole warps."""
-    per_warp = _units_for(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
-    return limits.registers_per_sm // REGISTER_PARTITIONS // per_warp * REGISTER_PARTITIONS // warps
+    registers_per_warp = _units_for(max(1, registers) * WARP_THREADS, REGISTER_UNIT) * REGISTER_UNIT
+    return limits.registers_per_sm // REGISTER_PARTITIONS // registers_per_warp * REGISTER_PARTITIONS // warps
 
 
 def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
     """Return how many blocks fit into shared memory, including the driver's reserved part of each."""
     if shared_bytes > limits.shared_per_block:
         return 0
-    per_block = _units_for(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
-    return limits.shared_per_sm // per_block if per_block else limits.blocks_per_sm
+    bytes_per_block = _units_for(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
+    return limits.shared_per_sm // bytes_per_block if bytes_per_block else limits.blocks_per_sm
 
 
 def _units_for(value: int, unit: int) -> int:

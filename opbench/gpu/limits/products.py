@@ -32,8 +32,8 @@ class GpuProduct:
     capability: tuple[int, int]
     sm_count: int
     l2_bytes: int
-    """An H200's driver reports 60 MiB; but a copy leaves 24 MiB of dirty lines, as in a cache of 50 MiB half of which
-    is written."""
+    """Size of the L2 cache. An H200's driver reports 60 MiB; but a copy leaves 24 MiB of dirty lines, as in a cache of
+    50 MiB half of which is written."""
     fp32_flops_per_s: float
     tf32_flops_per_s: float
     half_flops_per_s: float
@@ -41,6 +41,7 @@ class GpuProduct:
     dram_bytes_per_s: float
     boost_hz: float
     origin: str
+    """The document with these rates."""
 
     @property
     def arch(self) -> str:
@@ -64,6 +65,7 @@ H100, H200 = "NVIDIA H100 Tensor Core GPU datasheet", "NVIDIA H200 Tensor Core G
 L4 = "NVIDIA L4 Tensor Core GPU datasheet"
 GA102, ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
 GP102 = "NVIDIA GeForce GTX 1080 Ti specifications"
+"""The sources of the rates, which reports name."""
 
 PRODUCTS = {
     "a100": GpuProduct("A100 80GB SXM", (8, 0), 108, 40 * MIB, 19.5e12, 156e12, 312e12, 2039e9, 1410e6, A100),
@@ -83,11 +85,11 @@ _OTHER_BOARD_WORDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "m
 
 def product_key(gpu: str) -> str:
     """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if unknown."""
-    name_parts = re.findall(r"[a-z0-9]+", gpu.lower())
-    groups = [name_parts[start:end] for start, end in itertools.combinations(range(len(name_parts) + 1), 2)]
+    name_words = re.findall(r"[a-z0-9]+", gpu.lower())
+    word_groups = [name_words[start:end] for start, end in itertools.combinations(range(len(name_words) + 1), 2)]
     for key in PRODUCTS:
-        group = next((group for group in groups if "".join(group) == key), None)
-        if group is not None and not _OTHER_BOARD_WORDS & (set(name_parts) - set(group)):
+        group = next((words for words in word_groups if "".join(words) == key), None)
+        if group is not None and not _OTHER_BOARD_WORDS & (set(name_words) - set(group)):
             return key
     return ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from opbench.kernels.launch import Dim3
 
 OUTSIDE_KERNEL = -1
+"""The index of a block that stands for the end of a thread and for unknown targets."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class BasicBlock:
     """A basic block: instructions that a warp executes one after the other without a jump between them."""
 
     classes: dict[str, int] = field(default_factory=dict)
-    """Instructions by class, such as "FFMA"; a predicate does not save the issue slot."""
+    """Instructions by class, such as "FFMA"; an instruction whose predicate is false counts, too."""
     accesses: dict[str, dict[str, int]] = field(default_factory=dict)
     """Memory instructions without a predicate, by source line and by class and bits per thread."""
     conditional: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -30,7 +31,7 @@ class BasicBlock:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """How many instructions the code of one kernel has; a loop's body counts once."""
+    """Counts of the instructions in the code of one kernel; a loop's body counts once."""
 
     total: int
     classes: dict[str, int] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class MachineCode:
     lines: dict[str, dict[str, int]] = field(default_factory=dict)
     """The memory instructions of each source line."""
     sunk: dict[str, int] = field(default_factory=dict)
-    """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
+    """For each source line whose loads the compiler sank below a branch, the later line of that branch."""
     sha256: str = ""
     """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
     blocks: tuple[BasicBlock, ...] = ()

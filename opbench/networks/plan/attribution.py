@@ -12,7 +12,7 @@ import numpy as np
 from opbench import units
 from opbench.backend.base import DeviceClock
 from opbench.errors import LaunchError
-from opbench.gpu.limits.ceilings import Peaks, best_time
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.alternatives import (
     Alternative,
@@ -117,7 +117,11 @@ class Attribution:
         for node in network.graph.nodes:
             problem = node.problem
             peaks = self.ceilings.at_level(problem.bandwidth()) if self.ceilings else None
-            bound = best_time(peaks, problem.flops(), problem.bytes(), network.cases[node.name].unit) if peaks else None
+            bound = (
+                bound_and_limit(peaks, problem.flops(), problem.bytes(), network.cases[node.name].unit)
+                if peaks
+                else None
+            )
             if bound is None:
                 return None
             total += bound[0]

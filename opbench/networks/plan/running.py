@@ -15,7 +15,7 @@ from opbench.backend.base import Backend, DeviceClock, LibraryBackend, TimedBack
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown_name
-from opbench.gpu.limits.ceilings import Peaks, best_time, committed_ceilings
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit, committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
 from opbench.graph.saving import load
@@ -434,7 +434,7 @@ def _node_record(
 ) -> NodeRecord:
     problem, case = node.problem, network.cases[node.name]
     peaks = ceilings.at_level(problem.bandwidth()) if ceilings else None
-    bound = best_time(peaks, problem.flops(), problem.bytes(), case.unit) if peaks else None
+    bound = bound_and_limit(peaks, problem.flops(), problem.bytes(), case.unit) if peaks else None
     kernel_s, total_s = times.get(node.name), sum(times.values())
     check = checks.get(node.name)
     return NodeRecord(

@@ -81,7 +81,7 @@ REFUSED = {
         RELU.replace("title =", "constants = { taps = [1, 2] }\n// title =").replace(
             "extern", "__constant__ int taps;\nextern"
         ),
-        "constants.taps: 8 bytes are given, but the variable has 4",
+        "constants.taps: 8 bytes are passed, but the variable has 4",
     ),
     "a number of another kind": (
         RELU.replace('block = ["256"]', 'block = ["256"], args = ["x", "out", 2.5]'),

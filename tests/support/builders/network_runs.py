@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from opbench.gpu.limits.ceilings import Peaks, best_time
+from opbench.gpu.limits.ceilings import Peaks, bound_and_limit
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.networks.records.network import Record
@@ -85,7 +85,7 @@ def record(graph: Graph, *, timed: bool = True, seed: int = 0, **changed: Any) -
 def _node(node: Node, ceilings: Peaks | None, draw: random.Random) -> dict[str, Any]:
     """A node that takes between 1.1 and 3 times as long as its peaks allow, and never less than 1.5 µs."""
     problem = node.problem
-    least = best_time(ceilings, problem.flops(), problem.bytes()) if ceilings else None
+    least = bound_and_limit(ceilings, problem.flops(), problem.bytes()) if ceilings else None
     time_s = max(1.5e-6, least[0] * draw.uniform(1.1, 3.0)) if least else None
     variant = draw.choice(["nhwc_implicit_gemm[BM=128,BN=64,SPLIT=4]", "vec4", "split_k_vector_per_warp[WARPS=8]"])
     return {

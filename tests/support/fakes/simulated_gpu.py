@@ -103,7 +103,7 @@ class SimulatedClock:
     def timing_offset_s(self) -> float:
         return self.world.believed_offset_s
 
-    def nothing(self) -> None:
+    def launch_empty_kernel(self) -> None:
         self.world.pending_s = getattr(self.world, "pending_s", 0.0) + NOTHING_S  # type: ignore[attr-defined]
 
     def _lasting(self, seconds: Callable[[], float]) -> Callable[[], None]:

@@ -128,9 +128,9 @@ class TuningCompilers:
             (
                 number,
                 CompiledCase(
-                    refused="ranges.cu:9: no" if items == 17 else "",
-                    overtime=f"not compiled within {self.limit_s:g} s" if items == 16 else "",
-                    unfit="a block of 1024 threads" if block == 1024 else "",
+                    compile_error="ranges.cu:9: no" if items == 17 else "",
+                    timeout_message=f"not compiled within {self.limit_s:g} s" if items == 16 else "",
+                    launch_obstacle="a block of 1024 threads" if block == 1024 else "",
                     identity=f"{block} {2 if items == 3 else items}",
                     registers=40,
                 ),

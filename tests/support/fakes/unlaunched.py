@@ -37,7 +37,7 @@ class UnlaunchedRunner(CudaRunner):
         if self._launch is None:
             problem = self.case.problem
             tensors = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
-            driver = SimpleNamespace(bare=ctypes.CDLL(None).__getitem__)
+            driver = SimpleNamespace(without_conversion=ctypes.CDLL(None).__getitem__)
             step = BoundStep(SimpleNamespace(__name__=NOTHING), ARGUMENTS)  # type: ignore[arg-type]
             count = len(self.case.launches(self._backend.sm_count))
             program = SimpleNamespace(steps=lambda *_, extended: [step] * count)
