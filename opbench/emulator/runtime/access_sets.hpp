@@ -3,7 +3,7 @@
 #include "trace.hpp"
 
 // Beyond these numbers of sets and of steps between sets (60 MB), an access is not added.
-constexpr uint32_t kMostAccessNodes = 1u << 19, kMostAccessSteps = 1u << 20;
+constexpr uint32_t kMaxAccessNodes = 1u << 19, kMaxAccessSteps = 1u << 20;
 
 static void reset_access_sets(AccessSets* sets) {
   sets->nodes.clear();
@@ -35,20 +35,20 @@ static void grow_access_steps(AccessSets* sets) {
   free(old);
 }
 
-// Returns the set with one access added; it replaces an earlier one of the same thread or block if these can `return`.
+// Returns the set with one access added; with `replaces_own`, in place of an earlier one by the same thread or block.
 static __attribute__((noinline)) uint32_t add_access(AccessSets* sets, uint32_t from, uint32_t who, uint32_t when,
-                                                     uint32_t site, bool return_) {
+                                                     uint32_t site, bool replaces_own) {
   AccessStep* last = &sets->last;
   if (last->to && last->from == from && last->who == who && last->when == when && last->site == site) return last->to;
   if (2 * (sets->step_count + 1) > sets->step_slots) grow_access_steps(sets);
   AccessStep* step = access_step(sets, from, who, when, site);
   if (step->generation != sets->generation) {
-    if (sets->step_count >= kMostAccessSteps || sets->nodes.count >= kMostAccessNodes) return from;
+    if (sets->step_count >= kMaxAccessSteps || sets->nodes.count >= kMaxAccessNodes) return from;
     uint32_t parent = from;
-    if (return_) {
+    if (replaces_own) {
       uint32_t at = from;
       while (at && sets->nodes[at].who != who) at = sets->nodes[at].parent;
-      if (at) {  // rebuild the set without the earlier access
+      if (at) {  // rebuilds the set without the earlier access
         parent = sets->nodes[at].parent;
         List<AccessNode> kept = {};
         for (uint32_t node = from; node != at; node = sets->nodes[node].parent) kept.add(sets->nodes[node]);

@@ -41,7 +41,7 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
     });
   }
   Mbarrier* barrier = find_mbarrier(owner, load.barrier);
-  if (!barrier) return;  // invalidated meanwhile
+  if (!barrier) return;  // the barrier was invalidated after the copy started
   if (load.inlined) {
     write_cells(owner, load.shared, load.bytes, load.site);
   } else {
@@ -101,7 +101,7 @@ static void start_load(Worker* worker, Worker* owner, Bulk load) {
   if (at_random(worker, 2)) land(worker, owner, owner->events->loads.count - 1);
 }
 
-// The destinations: the same offset in each block of the mask, or the block that the address names.
+// Starts a load into the same offset of each block of the mask `ranks`, or into the block that the address names.
 static void start_loads(Worker* worker, Bulk load, uint64_t to, uint64_t barrier, uint32_t ranks) {
   SharedPlace place = checked_range(worker, to, footprint(load), "a copy", load.site);
   SharedPlace bar = checked_range(worker, barrier, 8, "an mbarrier", load.site);
@@ -179,7 +179,7 @@ static Bulk mapped_copy(Worker* worker, opb_bulk_kind kind, const void* pointer,
 
 // ---- stores
 
-// Calls visit(piece of shared memory, global address, low, high).
+// Returns a copy of the bytes of shared memory that a store reads, in pieces of 16 bytes; the caller frees it.
 static unsigned char* image_of(Worker* worker, const Bulk& store) {
   unsigned char *image = (unsigned char*)allocate_zeros(footprint(store) + 16), *at = image;
   each_piece(store, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
@@ -320,7 +320,7 @@ void opb_commit_bulk(void) {
   ++worker->events->store_groups[worker->current];
 }
 
-// Waits for reading or for completion: a store that has read its source has written, too.
+// Waits until the stores have read their source; here, a store then has also written its destination.
 void opb_wait_for_bulk(unsigned pending, const void* at) {
   Worker* worker = enter_event();
   (void)at;

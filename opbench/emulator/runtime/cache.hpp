@@ -5,7 +5,7 @@
 // by age, so that only capacity counts, as addresses of a GPU are hashed too. (An H200 joins some stores of parts of a
 // sector in L1, by timing rather than by rule: joining all of them is farther from its counters than joining none.)
 //
-// Warps run one after another here and concurrently on a GPU. The requests of each warp are kept until a wave of
+// Warps run one after another here and concurrently on a GPU. The requests of each warp are stored until a wave of
 // blocks, as many as are resident on a GPU, has run; then they go to the caches as if all warps of the wave progressed
 // equally fast.
 #pragma once
@@ -18,9 +18,9 @@ constexpr uint32_t kSlices = 1024;        // the maximum number of pieces in whi
 constexpr uint64_t kWaveItems = 8 << 20;  // a wave with more requests is processed in parts
 
 struct CacheLine {
-  uint64_t line;  // its address >> kLineShift; 0: empty
+  uint64_t line;  // the address >> kLineShift; 0: empty
   uint32_t used, launch;
-  uint8_t valid, dirty, fresh;  // sectors; fresh: touched by the launch of that number
+  uint8_t valid, dirty, fresh;  // one bit for each sector; fresh: accessed by the launch of number `launch`
 };
 
 struct Cache {

@@ -33,7 +33,7 @@ struct Bulk {  // a bulk copy in flight
   opb_place place;
   opb_bulk_kind kind;
   opb_type type;
-  uint64_t from;  // the source of a copy without a tensor map, of `bytes` bytes
+  uint64_t from;  // the source address of a copy of `bytes` bytes without a tensor map
   uint32_t bytes, shared, barrier, group, thread, site, async_read;
   uint16_t clock;       // the clock of the thread that started the copy
   bool own, inlined;    // whether a thread of this block started it; whether `data` is the content to write
@@ -137,7 +137,7 @@ static inline void wake(Worker* worker, uint32_t thread) {
   halt(worker, worker->parked, thread / kLanes, bit_of(thread), false);
 }
 
-// Wakes every thread that waits for this, so that it tests its condition again; returns the last of them.
+// Wakes every thread that waits for `what`, so that the thread tests its condition again; returns the last such thread.
 static uint32_t wake_all(Worker* worker, WaitKind kind, uint32_t what) {
   uint32_t woken = kNobody;
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
@@ -277,7 +277,7 @@ static uint32_t suspicion(Worker* worker, const Wait* wait) {
   return weight * 2 * kMaxThreads + kMaxThreads - waiters;
 }
 
-struct Waiters {  // threads of a block that wait for the same
+struct Waiters {  // threads of a block that wait for the same barrier or copy
   uint32_t first, count;
   char text[400];
 };

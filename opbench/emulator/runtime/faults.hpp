@@ -14,19 +14,19 @@ static Report reports[kMaxReports];
 static uint32_t report_count;
 static pthread_mutex_t report_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-// Returns whether the text names lanes, which differ between warps: only the first report of a line is kept.
-static bool of_a_mask(const Report* fresh) {
+// Returns whether a report names lanes. Lanes differ between warps, so only the first such report of a line is stored.
+static bool names_lanes(const Report* fresh) {
   return fresh->kind == kReportWarpMask || fresh->kind == kReportOutsideMask;
 }
 
-// Returns whether a report is of a race between two warps, which __syncwarp() does not cure.
+// Returns whether a report is of a race between two warps, which __syncwarp() does not prevent.
 static bool is_between_warps(uint32_t kind, uint32_t warp, uint32_t other_warp) {
   return (kind == kReportSharedRace || kind == kReportThreadRace) && warp != other_warp;
 }
 static bool is_between_warps(const Report* race) { return is_between_warps(race->kind, race->warp, race->other_warp); }
 
 // Returns the stored report, so that the caller can count repetitions; null if the table is full. Of the races at one
-// line, the first between two warps is kept, as its remedy cures all of them.
+// line, the first race between two warps is stored, because its remedy prevents all of them.
 static Report* add_report(const Report* fresh) {
   pthread_mutex_lock(&report_mutex);
   Report* kept = nullptr;
@@ -34,7 +34,7 @@ static Report* add_report(const Report* fresh) {
     Report* known = &reports[index];
     bool same = known->kind == fresh->kind && known->tag == fresh->tag && known->line == fresh->line &&
                 known->program_counter == fresh->program_counter &&
-                (strcmp(known->text, fresh->text) == 0 || of_a_mask(fresh));
+                (strcmp(known->text, fresh->text) == 0 || names_lanes(fresh));
     if (!same) continue;
     const uint32_t count = known->count + 1;
     if (is_between_warps(fresh) && !is_between_warps(known)) *known = *fresh;
@@ -84,7 +84,8 @@ static inline uint32_t site_of(const Worker* worker, const void* program_counter
   return (uint32_t)((uintptr_t)program_counter - worker->launch->module_base);
 }
 
-// Adds a report of asynchronous work at an instruction of the kernel; the formatted text may name places as @%x@.
+// Adds a report of asynchronous work at an instruction of the kernel; the formatted text can name source positions as
+// @%x@.
 static __attribute__((noinline, format(printf, 4, 5))) void report_at(Worker* worker, ReportKind kind, uint32_t site,
                                                                       const char* text, ...) {
   Report fresh = blank_report(worker, kind, "");
@@ -165,7 +166,7 @@ bool use_signal_stack() {
   return stack.ss_sp && sigaltstack(&stack, nullptr) == 0;
 }
 
-// Installed only during a launch: otherwise the signals belong to Python.
+// Installs the handlers during a launch only, because at other times Python handles these signals.
 static void install_fault_handlers() {
   struct sigaction action;
   memset(&action, 0, sizeof action);

@@ -443,7 +443,7 @@ OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, uns
 // Returns the counts since the last call and resets them; `out` has room for kCountSlots of them.
 OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   unsigned found = 0;
-  if (trace->count_total) {  // else no page of the table was ever touched
+  if (trace->count_total) {  // otherwise no page of the table is in use
     for (const Count& count : trace->counts) {
       if (count.bytes) out[found++] = count;
     }

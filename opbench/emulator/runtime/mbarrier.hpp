@@ -89,7 +89,7 @@ char* opb_shared_pointer(unsigned long long address) {
   Worker* worker = opb_worker;
   if (address < 1u << 24) return worker->shared_base + address;
   SharedPlace place = shared_place(worker, address);
-  if (!place.worker) return (char*)address;  // a fault, which is reported
+  if (!place.worker) return (char*)address;  // the address is not in the cluster, which is reported later
   // The address of an array is known once its block has begun.
   const bool begun = place.worker->shared_owner == worker->shared_owner;
   if (!begun && !worker->fibers) become_fibers(worker);
@@ -166,7 +166,7 @@ void opb_mbarrier_expect(unsigned long long address, long long bytes, const void
   }
 }
 
-// May return false, and does if nothing else in the cluster can run.
+// Returns whether the phase `wanted` is over. Like a GPU, it may return false early.
 bool opb_mbarrier_over(unsigned long long address, unsigned kind, unsigned long long wanted, const void* at) {
   Worker *worker = enter_event(), *owner;
   uint32_t site = site_of(worker, at);

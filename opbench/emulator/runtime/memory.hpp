@@ -17,8 +17,8 @@ static inline bool is_to_be_refused() {
   return __atomic_sub_fetch(&requests_to_refusal, 1, __ATOMIC_RELAXED) == 0;
 }
 
-// Ends the launch if a CUDA thread made the request. Otherwise returns, and the caller goes on without: Python raises
-// anyway.
+// Ends the launch if a CUDA thread made the request. Otherwise returns null, and the caller continues without the
+// memory; Python raises the error after the launch.
 static void* refuse(size_t bytes) {
   uint64_t none = 0;
   __atomic_compare_exchange_n(&refused_bytes, &none, bytes ? bytes : 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -35,7 +35,7 @@ static void* allocate_zeros(size_t bytes) {
   return memory ? memory : refuse(bytes);
 }
 
-// Leaves the old memory unchanged if there is no more.
+// If the system refuses, the old memory stays allocated and unchanged.
 static void* reallocate(void* old, size_t bytes) {
   void* memory = is_to_be_refused() ? nullptr : realloc(old, bytes);
   return memory ? memory : refuse(bytes);

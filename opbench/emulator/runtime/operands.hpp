@@ -8,7 +8,7 @@ static constexpr uint32_t type_bytes(opb_type type) {
   return type == OPB_TF32 || type == OPB_F32 ? 4 : type == OPB_E4M3 || type == OPB_E5M2 || type == OPB_S8 ? 1 : 2;
 }
 
-// The offset of element (row, k) of an operand, for the PTX ISA's canonical layouts and any other offsets.
+// Returns the offset of element (row, k) of an operand, for the PTX ISA's canonical layouts and any other offsets.
 static uint32_t element_address(uint64_t descriptor, bool k_major, uint32_t row, uint32_t k, uint32_t bytes) {
   const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff)
                                                                                 << 4;
@@ -92,7 +92,7 @@ static void decode_operand(Worker* worker, const Operand& operand, float* into) 
 // ---- pending products
 
 // The accumulators of a warpgroup's products, from the first issued product until the last thread has waited.
-struct Sums {
+struct Accumulators {
   uint32_t n, holders;  // columns; threads whose registers are still poisoned
   bool half;            // whether a register contains two f16
   float tile[64 * 256];
@@ -100,23 +100,23 @@ struct Sums {
 
 struct Product {
   opb_product made;
-  Sums* sums;
+  Accumulators* sums;
   uint32_t group, site, issued, waited, async_read;
   bool executed;
   uint32_t a_registers[kGroupThreads][4];
 };
 
 // The registers of one thread that pending products use. `places` is set only if they are not contiguous.
-struct Held {
+struct ProductRegisters {
   float* first;
   float** places;
-  Sums* sums;
+  Accumulators* sums;
   uint32_t count, products, site;
 };
 
-// Registers that a thread may access again: the next wgmma needs a wgmma.fence after such an access.
-struct Returned {
-  Held held;
+// Registers that no pending product uses. If the thread accesses them, the next wgmma on them needs a wgmma.fence.
+struct FreedRegisters {
+  ProductRegisters held;
   uint64_t content;
   bool touched, fenced;
 };
@@ -124,8 +124,8 @@ struct Returned {
 struct GroupThread {
   uint32_t issued, waited, groups;  // the numbers of products issued, products waited for, and groups
   bool fenced;
-  List<Held> held;
-  List<Returned> returned;
+  List<ProductRegisters> held;
+  List<FreedRegisters> returned;
 };
 
 struct Warpgroup {

@@ -588,7 +588,7 @@ static bool has_seen(const Worker* worker, uintptr_t address, uint32_t except) {
 // ---- whether an access of another block happens before the current one
 
 // An earlier access. Thread, interval and clock are known for a write (`exact`), only the moment for a read.
-struct Earlier {
+struct EarlierAccess {
   uintptr_t address;
   uint32_t moment;
   bool exact;
@@ -596,7 +596,7 @@ struct Earlier {
   uint16_t clock;
 };
 
-static bool covers(const Release& release, const Earlier& earlier) {
+static bool covers(const Release& release, const EarlierAccess& earlier) {
   if (!earlier.exact) return release.moment > earlier.moment;
   if (release.interval != earlier.interval) return release.interval > earlier.interval;
   return published_clock(release, earlier.thread) > earlier.clock || earlier.clock == kClockLimit;
@@ -604,7 +604,7 @@ static bool covers(const Release& release, const Earlier& earlier) {
 
 // Returns whether a list has a release by a block that covers an access, other than by the location `except`. With
 // `within_block`, the release must be one that has no effect, because its scope is the block.
-static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier,
+static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const EarlierAccess& earlier,
                          uint32_t except = kNobody, bool within_block = false) {
   const Trace* trace = worker->trace;
   const uint32_t size = worker->team->size, first_block = trace->first_block, team = (block - first_block) / size;
@@ -634,7 +634,7 @@ static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint3
 }
 
 static __attribute__((noinline)) bool ordered_between_blocks(const Worker* worker, uint32_t block,
-                                                             const Earlier& earlier, uint32_t except = kNobody) {
+                                                             const EarlierAccess& earlier, uint32_t except = kNobody) {
   const Trace* trace = worker->trace;
   const Team* team = worker->team;
   if (team->size > 1) {

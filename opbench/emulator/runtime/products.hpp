@@ -9,7 +9,7 @@ constexpr uint32_t kPoison = 0x7fbadbad;  // a NaN that no arithmetic produces
 
 // ---- execution
 
-// Operand A in registers: the 16 rows of each warp are laid out as for mma.sync.
+// Converts operand A in registers to floats. The 16 rows of each warp have the layout of mma.sync.
 static void decode_registers(const Product& product, float* into) {
   const uint32_t bytes = type_bytes(product.made.a_type), per = 4 / bytes;
   for (uint32_t row = 0; row < 64; ++row) {
@@ -72,41 +72,41 @@ static void execute(Worker* worker, Product* product) {
 
 // ---- registers
 
-static inline float* register_of(const Held& held, uint32_t index) {
+static inline float* register_of(const ProductRegisters& held, uint32_t index) {
   return held.places ? held.places[index] : held.first + index;
 }
 
-// The row and column of accumulator `index` of a thread in the 64 x n tile.
-static inline float* sum_of(Sums* sums, uint32_t thread, uint32_t index) {
+// Returns the place of accumulator `index` of a thread in the 64 x n tile.
+static inline float* accumulator_of(Accumulators* sums, uint32_t thread, uint32_t index) {
   const uint32_t row = thread / 32 * 16 + thread % 32 / 4 + index / 2 % 2 * 8;
   const uint32_t column = index / 4 * 8 + thread % 4 * 2 + index % 2;
   return sums->tile + row * sums->n + column;
 }
 
 // Moves accumulators between registers and the tile, and poisons the registers meanwhile.
-static void take_register(Sums* sums, uint32_t thread, uint32_t index, float* place) {
+static void take_register(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
   if (sums->half) {
     unsigned short halves[2];
     memcpy(halves, place, 4);
-    for (uint32_t i = 0; i < 2; ++i) *sum_of(sums, thread, 2 * index + i) = opb_half_format::widen(halves[i]);
+    for (uint32_t i = 0; i < 2; ++i) *accumulator_of(sums, thread, 2 * index + i) = opb_half_format::widen(halves[i]);
   } else {
-    *sum_of(sums, thread, index) = *place;
+    *accumulator_of(sums, thread, index) = *place;
   }
   memcpy(place, &kPoison, 4);
 }
-static void give_register(Sums* sums, uint32_t thread, uint32_t index, float* place) {
+static void give_register(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
   if (sums->half) {
     unsigned short halves[2];
-    for (uint32_t i = 0; i < 2; ++i) halves[i] = opb_half_format::narrow(*sum_of(sums, thread, 2 * index + i));
+    for (uint32_t i = 0; i < 2; ++i) halves[i] = opb_half_format::narrow(*accumulator_of(sums, thread, 2 * index + i));
     memcpy(place, halves, 4);
   } else {
-    *place = *sum_of(sums, thread, index);
+    *place = *accumulator_of(sums, thread, index);
   }
 }
 
-static Held hold(const opb_product& made, float* const* places) {
+static ProductRegisters hold(const opb_product& made, float* const* places) {
   const uint32_t count = made.n / (made.half_sums ? 4 : 2);
-  Held held = {places[0], nullptr, nullptr, count, 0, 0};
+  ProductRegisters held = {places[0], nullptr, nullptr, count, 0, 0};
   for (uint32_t index = 1; index < count; ++index) {
     if (places[index] == places[0] + index) continue;
     held.places = (float**)allocate_zeros(count * sizeof(float*));
@@ -116,14 +116,14 @@ static Held hold(const opb_product& made, float* const* places) {
   return held;
 }
 
-static Held* find_held(List<Held>& list, float* first) {
-  for (Held& held : list) {
+static ProductRegisters* find_held(List<ProductRegisters>& list, float* first) {
+  for (ProductRegisters& held : list) {
     if (held.first == first) return &held;
   }
   return nullptr;
 }
 
-static bool holds(const Held& held, uintptr_t address, uint32_t bytes) {
+static bool holds(const ProductRegisters& held, uintptr_t address, uint32_t bytes) {
   if (!held.places) return address + bytes > (uintptr_t)held.first && address < (uintptr_t)(held.first + held.count);
   for (uint32_t index = 0; index < held.count; ++index) {
     if (address + bytes > (uintptr_t)held.places[index] && address < (uintptr_t)(held.places[index] + 1)) return true;
@@ -131,7 +131,7 @@ static bool holds(const Held& held, uintptr_t address, uint32_t bytes) {
   return false;
 }
 
-static uint64_t content_of(const Held& held) {
+static uint64_t content_of(const ProductRegisters& held) {
   uint64_t content = 0;
   for (uint32_t index = 0; index < held.count; ++index) {
     uint32_t bits;
@@ -150,12 +150,12 @@ static Warpgroup* own_group(Worker* worker) {
 // Traced builds: checks whether an access to a thread's own memory touches a register that a pending wgmma uses.
 static void check_register_access(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
-  for (const Held& held : own->held) {
+  for (const ProductRegisters& held : own->held) {
     if (!holds(held, address, bytes)) continue;
     report_at(worker, kReportTouchedSums, site, "%s sums of the wgmma at @%x@, which nobody has waited for",
               access == OPB_ACCESS_LOAD ? "reads" : "writes", held.site);
   }
-  for (Returned& returned : own->returned) {
+  for (FreedRegisters& returned : own->returned) {
     if (!holds(returned.held, address, bytes)) continue;
     returned.touched = true;
     returned.fenced = false;
@@ -163,9 +163,9 @@ static void check_register_access(Worker* worker, uintptr_t address, uint32_t by
 }
 
 // Returns whether the thread has accessed these registers without a wgmma.fence before the wgmma that uses them.
-static bool lacks_fence(GroupThread* own, const Held& taken) {
+static bool lacks_fence(GroupThread* own, const ProductRegisters& taken) {
   for (uint32_t index = 0; index < own->returned.count; ++index) {
-    Returned& returned = own->returned[index];
+    FreedRegisters& returned = own->returned[index];
     if (returned.held.first != taken.first || returned.held.count != taken.count) continue;
     bool touched = returned.touched || content_of(taken) != returned.content, fenced = returned.fenced;
     free(returned.held.places);
@@ -208,7 +208,7 @@ static void forget_products(Warpgroup* group) {
 }
 
 static void deliver(Worker* worker, GroupThread* own, uint32_t index) {
-  Held held = own->held[index];
+  ProductRegisters held = own->held[index];
   own->held.remove(index);
   uint32_t thread = worker->current % kGroupThreads;
   bool kept = true;
@@ -232,7 +232,7 @@ void opb_product_fence(void) {
   Worker* worker = enter_event();
   GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
   own->fenced = true;
-  for (Returned& returned : own->returned) returned.fenced = true;
+  for (FreedRegisters& returned : own->returned) returned.fenced = true;
 }
 
 void opb_product_issue(const opb_product* made, float* const* places, const void* at) {
@@ -266,16 +266,16 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
               product->site);
     abandon_launch(worker);
   }
-  Held* held = find_held(own->held, places[0]);
+  ProductRegisters* held = find_held(own->held, places[0]);
   if (!held) {
-    Held taken = hold(*made, places);
+    ProductRegisters taken = hold(*made, places);
     if (lacks_fence(own, taken)) {
       report_at(worker, kReportMissingFence, site,
                 "no wgmma.fence since the registers of this wgmma were last touched");
     }
     taken.sums = product->sums;
     if (!taken.sums) {
-      taken.sums = (Sums*)allocate_zeros(sizeof(Sums));
+      taken.sums = (Accumulators*)allocate_zeros(sizeof(Accumulators));
       taken.sums->n = made->n;
       taken.sums->holders = kGroupThreads;
     }
@@ -329,7 +329,7 @@ void opb_product_wait(unsigned pending, const char* file, unsigned line, const v
     if (!product->executed) execute(worker, product);
     ++product->waited;
     for (uint32_t index = own->held.count; index-- > 0;) {
-      Held* held = &own->held[index];
+      ProductRegisters* held = &own->held[index];
       if (held->sums == product->sums && --held->products == 0) deliver(worker, own, index);
     }
   }
@@ -356,11 +356,11 @@ static void end_products(Worker* worker) {
     group->products.clear();
     group->first = 0;
     for (GroupThread& thread : group->threads) {
-      for (Held& held : thread.held) {
+      for (ProductRegisters& held : thread.held) {
         free(held.places);
         if (--held.sums->holders == 0) free(held.sums);
       }
-      for (Returned& returned : thread.returned) free(returned.held.places);
+      for (FreedRegisters& returned : thread.returned) free(returned.held.places);
       thread.held.clear(), thread.returned.clear();
       thread.issued = thread.waited = thread.groups = 0;
       thread.fenced = false;

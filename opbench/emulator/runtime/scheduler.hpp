@@ -172,13 +172,14 @@ static void become_fibers(Worker* worker) {
 
 constexpr uint32_t kPlainBarrier = OPB_BARRIER_OR + 1;
 
-// Which uses of a barrier are undefined. CUDA C++ Programming Guide: __syncthreads() in conditional code must be
-// reached by the whole block or by none of it. PTX ISA, barrier.sync (which it becomes, on barrier 0): the threads of
-// one warp must execute the same instruction, and .red must not meet .sync at one barrier; different warps may arrive
-// by different instructions. Since Volta a barrier waits for all threads that have not exited (Volta Tuning Guide,
-// "Independent Thread Scheduling"). So lanes of a warp at different barriers are a finding, and so are mixed kinds.
-// Exited threads and whole warps at different barriers are no finding: hardware defines both, and warp-specialised
-// kernels rely on them. (compute-sanitizer's synccheck reports these, too, as "divergent threads in block".)
+// Suspends a thread at a barrier, and reports undefined uses of the barrier. CUDA C++ Programming Guide:
+// __syncthreads() in conditional code must be reached by the whole block or by none of it. PTX ISA, barrier.sync (which
+// it becomes, on barrier 0): the threads of one warp must execute the same instruction, and .red must not meet .sync at
+// one barrier; different warps may arrive by different instructions. Since Volta a barrier waits for all threads that
+// have not exited (Volta Tuning Guide, "Independent Thread Scheduling"). So lanes of a warp at different barriers are a
+// finding, and so are mixed kinds. Exited threads and whole warps at different barriers are no finding: hardware
+// defines both, and warp-specialised kernels rely on them. (compute-sanitizer's synccheck reports these, too, as
+// "divergent threads in block".)
 static inline void wait_at_barrier(Worker* worker, Site site, uint32_t kind = kPlainBarrier) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;

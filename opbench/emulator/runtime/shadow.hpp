@@ -48,7 +48,8 @@ static uint32_t contested_bytes(CellRange cell, uintptr_t address, uint32_t byte
 }
 
 static __attribute__((noinline)) void report_race(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address,
-                                                  uint32_t bytes, uint32_t access, const Other* other, CellRange cell) {
+                                                  uint32_t bytes, uint32_t access, const OtherAccess* other,
+                                                  CellRange cell) {
   Trace* trace = worker->trace;
   bool later = access == OPB_ACCESS_STORE && !trace->report_at_once && bytes <= kPendingBytes &&
                (kind == kReportSharedRace || kind == kReportGlobalRace || kind == kReportThreadRace);
@@ -123,7 +124,7 @@ static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_
   const VectorClock* seen = trace->pending_clocks[worker->current];
   const bool plain = !trace->is_volatile && access != OPB_ACCESS_ATOMIC && other_access != OPB_ACCESS_ATOMIC;
   const bool unacquired = seen && seen->interval == trace->interval && seen->at[other_thread];
-  Other other = {other_site,
+  OtherAccess other = {other_site,
                  opb_current.block,
                  worker->coordinates[other_thread],
                  other_thread / kLanes,
@@ -191,11 +192,11 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
 }
 
 struct Reader {
-  uint16_t thread;  // with kVolatileFlag
+  uint16_t thread;  // the thread number, with kVolatileFlag for a volatile read
   uint32_t site;
 };
 
-static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self);
+static inline bool both_synchronise(const Trace* trace, uint32_t access, uint16_t other, uint32_t self);
 
 // Returns whether a volatile store overwrites what an atomic operation of another thread has written, although its own
 // thread cannot have seen that: then the order of the two is undefined, and one of them is lost.
@@ -214,7 +215,7 @@ static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, 
     uint32_t reader = node.who & kThreadMask;
     if (reader == self || ordered(trace, reader, (uint16_t)node.when, self)) continue;
     *found = {(uint16_t)node.who, node.site};
-    if (!both_flags(trace, access, found->thread, self)) return true;
+    if (!both_synchronise(trace, access, found->thread, self)) return true;
   }
   return false;
 }
@@ -228,7 +229,7 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
   Reader last = {(uint16_t)(cell->reader & kept), cell->read_site};
   Reader before = {(uint16_t)(cell->other_reader & kept), cell->other_site};
   const bool last_races = reader != self && !ordered(trace, reader, cell->read_clock, self) &&
-                          !both_flags(trace, access, last.thread, self);
+                          !both_synchronise(trace, access, last.thread, self);
   if (last_races && (reader / kLanes != self / kLanes || !(others & kSeveralWarps))) {
     *found = last;
     return true;
@@ -237,7 +238,7 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
   // Without partial barriers, only barriers of the block order warps.
   bool other_unordered = (others & kSeveralWarps && !trace->clocks_wide) ||
                          (others && other != self && !ordered(trace, other, cell->other_clock, self));
-  if (other_unordered && !both_flags(trace, access, before.thread, self)) {
+  if (other_unordered && !both_synchronise(trace, access, before.thread, self)) {
     *found = before;
     return true;
   }
@@ -266,17 +267,17 @@ static inline uint32_t shift_of(uintptr_t address, uint32_t bytes) {
 
 // Returns whether two accesses synchronise instead of racing: both are atomic, or both are volatile and by different
 // warps. Within a warp, volatile accesses rely on lanes in lockstep, which GPUs since Volta do not guarantee.
-static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
+static inline bool both_synchronise(const Trace* trace, uint32_t access, uint16_t other, uint32_t self) {
   if (!trace->is_volatile && access != OPB_ACCESS_ATOMIC) return false;
   if (!(other & (kVolatileFlag | kAtomicFlag))) return false;
   bool atomic = access == OPB_ACCESS_ATOMIC || trace->word & OPB_STRONG || other & kAtomicFlag;
   return atomic || (other & kThreadMask) / kLanes != self / kLanes;
 }
 
-// The same for two writes. Two volatile stores do race: their order is undefined.
-static inline bool both_flags_of_writers(const Trace* trace, uint32_t access, uint16_t writer, uint32_t self) {
+// Returns whether two writes synchronise instead of racing. Two volatile stores race, because their order is undefined.
+static inline bool both_writes_synchronise(const Trace* trace, uint32_t access, uint16_t writer, uint32_t self) {
   bool stores = access == OPB_ACCESS_STORE && !(trace->word & OPB_STRONG) && !(writer & kAtomicFlag);
-  return !stores && both_flags(trace, access, writer, self);
+  return !stores && both_synchronise(trace, access, writer, self);
 }
 
 // Returns whether the last write of a cell, by another thread, and this access have no order in some run. `early` then
@@ -286,12 +287,12 @@ static inline bool may_precede(Worker* worker, const SharedCell* cell, uintptr_t
   const Trace* trace = worker->trace;
   const uint32_t writer = cell->writer & kThreadMask;
   if (!ordered(trace, writer, cell->write_clock, self)) {
-    return (!both_flags_of_writers(trace, access, cell->writer, self) ||
+    return (!both_writes_synchronise(trace, access, cell->writer, self) ||
             (access == OPB_ACCESS_STORE && overwrites_update(worker, cell, address))) &&
            !is_published_write(trace, cell, address, access, self);
   }
   if (__builtin_expect(!(cell->writer & kUnfencedFlag), 1)) return false;
-  if (both_flags_of_writers(trace, access, cell->writer, self)) return false;
+  if (both_writes_synchronise(trace, access, cell->writer, self)) return false;
   if (lock_taken_early(trace, self, trace->block, writer) == kNobody) return false;
   *early = kTakenEarly;
   return true;
@@ -457,7 +458,7 @@ static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_
   const bool plain = !is_strong(now.packed) && !is_strong(packed);
   const bool unacquired =
       has_acquired(now.worker, now.worker->trace->unacquired_by[self], block, {now.address, moment, false, 0, 0, 0});
-  Other other = {packed >> kSiteBits,
+  OtherAccess other = {packed >> kSiteBits,
                  block_of_number(now.worker, block),
                  {0, 0, 0},
                  0,
@@ -471,7 +472,7 @@ static inline bool is_ordered(const GlobalAccess& now, uint32_t moment, uint32_t
   return ordered_between_blocks(now.worker, block, {now.address, moment, false, 0, 0, 0});
 }
 
-static Earlier last_write(const GlobalAccess& now) {
+static EarlierAccess last_write(const GlobalAccess& now) {
   const SharedCell* last = now.threads;
   return {now.address,          now.cell->writer, true, (uint32_t)last->writer & kThreadMask,
           last->write_interval, last->write_clock};
@@ -482,7 +483,7 @@ static bool is_write_ordered(const GlobalAccess& now, uint32_t block, uint32_t e
   return ordered_between_blocks(now.worker, block, last_write(now), except);
 }
 
-// The same for two strong writes, which are also in the order of a flag that this thread has read without an acquire
+// Returns whether two strong writes of a cell are in the order of a flag that this thread has read without an acquire
 // fence, as in is_published_write().
 static bool is_strong_write_ordered(const GlobalAccess& now, uint32_t block) {
   const Trace* trace = now.worker->trace;
@@ -499,7 +500,7 @@ static bool is_published_narrowly(const GlobalAccess& now, uint32_t block) {
   const Trace* trace = now.worker->trace;
   if (!trace->whole->releases_within_block || !(now.packed & now.cell->write_site & kVolatileSite)) return false;
   const uint32_t self = now.worker->current, own = location_at(now.worker->trace->whole, now.address, false);
-  const Earlier write = last_write(now);
+  const EarlierAccess write = last_write(now);
   const auto seen = [&](const List<Acquired>& list) { return has_acquired(now.worker, list, block, write, own, true); };
   return (seen(trace->acquired) || seen(trace->acquired_by[self]) || seen(trace->unacquired_by[self])) &&
          !is_write_ordered(now, block) && !is_strong_write_ordered(now, block);
@@ -674,7 +675,7 @@ static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const G
   bool read = access != OPB_ACCESS_LOAD && cell->reader && cell->reader < trace->first_moment;
   if (!written && !read) return;
   uint32_t packed = written ? cell->write_site : cell->read_site;
-  Other other = {packed >> kSiteBits, {0, 0, 0}, {0, 0, 0}, 0, written ? OPB_ACCESS_STORE : OPB_ACCESS_LOAD, 0};
+  OtherAccess other = {packed >> kSiteBits, {0, 0, 0}, {0, 0, 0}, 0, written ? OPB_ACCESS_STORE : OPB_ACCESS_LOAD, 0};
   trace_report(worker, kReportMissingWait, site, address, bytes, access, &other);
 }
 
@@ -855,7 +856,7 @@ static void check_cluster_exit(Worker* worker) {
     const RemoteAccess& remote = trace->remote[rank];
     if (!remote.moment) continue;
     const uint32_t block = block_of(trace, remote.moment), self = worker->current;
-    const Earlier earlier = {0, remote.moment, false, 0, 0, 0};
+    const EarlierAccess earlier = {0, remote.moment, false, 0, 0, 0};
     bool known = ordered_between_blocks(worker, block, earlier);
     for (uint32_t acquirer : trace->acquirers) {
       worker->current = acquirer;

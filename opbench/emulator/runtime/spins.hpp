@@ -1,8 +1,8 @@
 // Makes spin loops yield to the threads that they wait for, and reports a hang if no thread makes progress.
 //
-// Traced launches: each volatile or atomic load comes here (look_at_flag) before it is checked for races; a load that
-// reads an unchanged value yields, and after kIdleLooks of them without a store anywhere the launch is reported as
-// stuck. Untraced launches: atomic and volatile accesses yield every few times, and a timer makes other loops yield.
+// Traced launches: poll_location() handles each volatile or atomic load before the load is checked for races. A load
+// that reads an unchanged value yields; after kIdlePolls such loads without a store, the launch is reported as a hang.
+// Untraced launches: atomic and volatile accesses yield every few times, and a timer makes other loops yield.
 #pragma once
 #include "bulk.hpp"
 
@@ -31,7 +31,7 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
   return written + describe_location(worker, poll->address, text + written, room - written);
 }
 
-// Reports a hang: what each thread waits for.
+// Reports a hang, with the location that each thread polls.
 [[noreturn]] static void report_idle(Worker* worker, uint32_t site, uintptr_t address) {
   char all[1200] = "", last[300] = "", own[300];
   size_t written = 0;

@@ -83,8 +83,8 @@ static void each_piece(const Bulk& copy, Visit visit) {
   });
 }
 
-// The bytes of shared memory that a copy occupies, with the gaps of a swizzled box; and the bytes that it adds to a
-// barrier.
+// Returns the bytes of shared memory that a copy occupies, with the gaps of a swizzled box. A copy adds as many bytes
+// to its barrier.
 static uint32_t footprint(const Bulk& copy) {
   return copy.bytes ? copy.bytes : row_count(copy.map) * row_pitch(copy.map);
 }

@@ -86,8 +86,8 @@ struct VectorClock {
   uint16_t at[kMaxThreads];
 };
 
-// The earlier access of a race.
-struct Other {
+// The earlier access of a race, for the report.
+struct OtherAccess {
   uint32_t site;
   uint3 block, thread;
   uint32_t warp, access, instructions;
@@ -113,7 +113,7 @@ struct PendingStore {
   uintptr_t address;
   uint32_t contested;  // one bit for each byte that the other access touches, too
   unsigned char before[kPendingBytes];
-  Other other;
+  OtherAccess other;
 };
 
 // The value that a thread read at its last volatile or atomic load of a location, to recognise spin loops.
@@ -416,7 +416,7 @@ static uint64_t caller_of(const Worker* worker) {
 }
 
 static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr_t address, uint32_t bytes,
-                         uint32_t access, const Other* other) {
+                         uint32_t access, const OtherAccess* other) {
   Trace* trace = worker->trace;
   uint64_t key = (uint64_t)kind << 32 | site;
   auto* slot = &trace->seen[(site * 31 + kind) % kSeenReports];

@@ -65,7 +65,7 @@ struct LanesText {
   char text[160];
 };
 
-// Such as "lane 5" or "lanes 0-7, 16-31".
+// Returns a mask of lanes as text, such as "lane 5" or "lanes 0-7, 16-31".
 static LanesText lanes_text(uint32_t lanes) {
   LanesText made;
   size_t used = (size_t)snprintf(made.text, sizeof made.text, "lane%s ", __builtin_popcount(lanes) == 1 ? "" : "s");
@@ -84,8 +84,8 @@ static LanesText lanes_text(uint32_t lanes) {
   return made;
 }
 
-// The result of a shuffle from a lane that does not take part: NaN, a large or a very small number in any type, so that
-// its use shows in a sum, a maximum or a minimum.
+// Returns the result of a shuffle from a lane that does not take part: NaN, a large or a very small number in any type,
+// so that its use shows in a sum, a maximum or a minimum.
 static inline uint64_t undefined_value(const Worker* worker, uint32_t lane, uint32_t line) {
   constexpr uint64_t values[] = {0x7fff7fff7fff7fff, 0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f};
   const Launch* launch = worker->launch;
@@ -121,8 +121,8 @@ static void compute_results(const Worker* worker, Lane* lanes, uint32_t group, u
   }
 }
 
-// PTX ISA: ldmatrix, stmatrix, mma and wmma are undefined unless all threads of the warp execute them and none has
-// exited.
+// Reports a matrix instruction that not all threads of the warp execute: PTX ISA leaves ldmatrix, stmatrix, mma and
+// wmma undefined then.
 static void require_whole_warp(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   if (group == ~0u) return;
   char text[160];
@@ -191,7 +191,7 @@ static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t 
   return false;
 }
 
-// A mask may name exited lanes, but not lanes that wait elsewhere, and no lane may read an exited lane.
+// Reports lanes of the mask that wait elsewhere, and reads from exited lanes. The mask itself may name exited lanes.
 static void check_group(Worker* worker, uint32_t warp, uint32_t group, uint32_t present) {
   const Lane* lanes = &worker->lanes[warp * kLanes];
   const uint32_t leader = __builtin_ctz(group);
