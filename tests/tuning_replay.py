@@ -69,7 +69,7 @@ def found_s(world: World, strategy: str, seed: int, budget_s: float, compilers: 
     """The true time of the best finalist of one search."""
     bench = world.bench(compilers, seed)
     search = Search(world.space, STRATEGIES[strategy](world.space, seed), bench, lambda trial: None)
-    search.ahead = max(search.ahead, compilers)
+    search.max_started_ahead = max(search.max_started_ahead, compilers)
     bench.now_s += START_S
     search.run((1 - FINALS_SHARE) * budget_s)
     finalists = search.finalists(8)

@@ -24,7 +24,7 @@ import click
 
 from opbench.kernels.variant import Config
 from opbench.tuning.candidates import Candidates
-from opbench.tuning.search import BATCH, Search
+from opbench.tuning.search import RACE_SIZE, Search
 from opbench.tuning.strategies import STRATEGIES, Strategy
 from tuning_replay import START_S, KnownBench, World
 
@@ -76,7 +76,7 @@ def transferred(world: World, other: World | None) -> list[int]:
     if other is None:
         return []
     ranked = sorted((c for c in other.space if not other.refused(c)), key=other.seconds)
-    return [number for config in ranked[:BATCH] if (number := world.space.number_of(config)) is not None]
+    return [number for config in ranked[:RACE_SIZE] if (number := world.space.number_of(config)) is not None]
 
 
 def neighbour(world: World, worlds: Sequence[World]) -> World | None:
@@ -118,8 +118,8 @@ def reached(world: World, strategy: str, seed: int, compilers: int, first: Seque
     exhaustive_s, least_s = world.exhaustive_s(compilers), best_s(world)
     bench = world.bench(compilers, seed)
     timed = Timed(STRATEGIES[strategy](world.space, seed), bench)
-    search = Search(world.space, timed, bench, lambda trial: None, first=list(first))
-    search.ahead = max(search.ahead, compilers)
+    search = Search(world.space, timed, bench, lambda trial: None, first_configs=list(first))
+    search.max_started_ahead = max(search.max_started_ahead, compilers)
     bench.now_s += START_S
     share = SHARE
     search.run(share * exhaustive_s)

@@ -39,8 +39,7 @@ from opbench.judging.codes import CODES
 from opbench.judging.faults import faults_of
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
-from opbench.judging.page import SECTIONS, write_verdict_page
-from opbench.judging.page import faults_of as faults_of_document
+from opbench.judging.page import SECTIONS, faults_in_document, write_verdict_page
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -484,7 +483,7 @@ def _compare_answer(files: Sequence[str], problem: str, comparisons: Sequence[Va
 
 def _judge_answer(file: str, document: verdict.VerdictDocument, document_path: Path) -> JudgeAnswer:
     """Return the answer of the tool `judge` for a verdict document that was written to `document_path`."""
-    faults = [_fault(fault) for fault in faults_of_document(document)]
+    faults = [_fault(fault) for fault in faults_in_document(document)]
     sections = [(name, getattr(document, section)) for section, name in SECTIONS]
     next_tool = "explain" if document.overall == "accepted" else "check"
     return JudgeAnswer(

@@ -50,9 +50,9 @@ def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool
 
 
 def _print(document: VerdictDocument) -> None:
-    from opbench.judging.page import lines
+    from opbench.judging.page import verdict_lines
 
-    for line in lines(document):
+    for line in verdict_lines(document):
         click.echo(line)
 
 

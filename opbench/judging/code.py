@@ -12,15 +12,16 @@ from pathlib import Path
 
 from opbench import paths
 from opbench.errors import EnvironmentFault
-from opbench.judging.signs import SeenSign
+from opbench.judging.signs import DetectedSign
 from opbench.kernels.case import Case
 from opbench.records import from_json, to_json
 from opbench.running.protocol import PackedCase, pack
 from opbench.running.server import representative_modules
 
-LIMIT_S = 240.0
+TIME_LIMIT_S = 240.0
 """Time limit of the process that compiles and reads code, in seconds."""
 MAX_ANSWER_BYTES = 64 << 20
+"""The greatest number of bytes that are read of the process's answer."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,14 @@ class CompiledCode:
     arch: str = ""
     """The architecture that was compiled for; empty if nothing was compiled."""
     missing: str = ""
-    """Why some code was not read; empty if all code was read."""
-    signs: tuple[SeenSign, ...] = ()
+    """The reason why some code was not read; empty if all code was read."""
+    signs: tuple[DetectedSign, ...] = ()
     faults: tuple[CompileFault, ...] = ()
 
 
 @dataclass(frozen=True)
-class ReadRequest:
-    """The request to the process that compiles and reads code."""
+class CodeRequest:
+    """The request to the process that compiles kernels and searches their code for signs of cheating."""
 
     cases: tuple[PackedCase, ...]
     gpu: str
@@ -55,7 +56,7 @@ class ReadRequest:
     """Extra folders of variants."""
     confined: bool
     """Whether the process must confine itself before it reads anything."""
-    read: tuple[str, ...] = ()
+    readable_paths: tuple[str, ...] = ()
     """Files and folders that a confined process may read, in addition to Python's and the system's."""
     scratch: str = ""
     """The only folder that a confined process may write."""
@@ -63,14 +64,14 @@ class ReadRequest:
 
 @contextmanager
 def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confined: bool) -> Iterator[CodeReader]:
-    """Start to compile and read a few modules of each variant in a separate process.
+    """Start a process that compiles a few modules of each variant and reads their code.
 
     `result` waits for the process; leaving the `with` block ends it.
     """
     chosen_cases = list(representative_modules(dict(enumerate(cases))).values())
     readable_files = {str(path) for case in chosen_cases for path in _own_files(case)}
     with tempfile.TemporaryDirectory(prefix="opbench-code-") as scratch:
-        request = ReadRequest(
+        request = CodeRequest(
             tuple(map(pack, chosen_cases)),
             gpu,
             tuple(map(str, roots)),
@@ -78,7 +79,7 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
             (*sorted(readable_files), *map(str, roots), str(paths.shipped_folder("variants"))),
             scratch,
         )
-        # A compiler that a stranger's text has taken over must not leave anything in the cache of others.
+        # If a kernel's text takes over the compiler, it must not change the cache of other commands.
         cache_variables = {"OPBENCH_CACHE": scratch} if confined else {}
         process = subprocess.Popen(
             paths.python("-m", "opbench.judging.code_process"),
@@ -95,7 +96,7 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
 
 
 def _own_files(case: Case) -> list[Path]:
-    """Return a kernel's file, and those of its headers that are in the kernel's folder or in a folder of headers."""
+    """Return a kernel's file, and its headers in the kernel's folder or in a folder of headers."""
     variant = case.variant
     folders = [variant.path.parent.resolve(), *(folder.resolve() for folder in variant.include)]
     source_paths = (source.path.resolve() for source in variant.sources)
@@ -103,7 +104,7 @@ def _own_files(case: Case) -> list[Path]:
 
 
 class CodeReader:
-    """A process that compiles and reads code."""
+    """A running process that compiles kernels and reads their code."""
 
     def __init__(self, process: subprocess.Popen[bytes], request: bytes) -> None:
         self._process = process
@@ -115,9 +116,9 @@ class CodeReader:
     def result(self) -> CompiledCode:
         """Wait for the process and return its result; the result is empty if the process dies or takes too long."""
         try:
-            output, _ = self._process.communicate(timeout=LIMIT_S)
+            output, _ = self._process.communicate(timeout=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return CompiledCode(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
+            return CompiledCode(missing=f"the compiler for the GPU did not end within {TIME_LIMIT_S:.0f} s")
         try:
             return from_json(CompiledCode, json.loads(output[:MAX_ANSWER_BYTES]))
         except ValueError:
@@ -125,7 +126,7 @@ class CodeReader:
 
 
 def require_cage() -> None:
-    """Raise EnvironmentFault, with the remedy, if this system cannot confine untrusted kernels."""
+    """Raise EnvironmentFault if this system cannot run untrusted kernels in the cage (a sandbox)."""
     from opbench.cage.facts import available
 
     if missing_feature := available().missing_feature:

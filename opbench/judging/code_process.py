@@ -22,21 +22,24 @@ READABLE_FOLDERS = (
     "/etc/ld.so.cache",
     "/proc/cpuinfo",
 )
+"""Files and folders that a confined process may read and execute."""
 READABLE_FILES = ("/proc/meminfo", "/dev/urandom", "/proc/self/maps", "/sys/devices/system/cpu")
+"""Files and folders that a confined process may only read."""
 CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES = 200, 6 << 30, 256 << 20, 512
+"""Limits of a confined process: CPU time, memory, size of one file, and number of open files."""
 
 
 def main() -> None:
     """Read the request, confine this process if required, and print the answer as JSON."""
     request: dict[str, Any] = json.load(sys.stdin)
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what a library prints must not be part of the answer
+    answer_descriptor = os.dup(1)
+    os.dup2(2, 1)  # Text that a library prints must not be part of the answer.
     if request["confined"]:
         _confine(request)
     code = read_code(request)
     from opbench.records import to_json
 
-    with os.fdopen(answer, "w", encoding="utf-8") as out:
+    with os.fdopen(answer_descriptor, "w", encoding="utf-8") as out:
         json.dump(to_json(code), out)
 
 
@@ -46,9 +49,9 @@ def _confine(request: dict[str, Any]) -> None:
     from opbench.cage.confine import Confinement, Limits, enter
 
     python_folders = [Path(path) for path in {*sys.path, sys.prefix, sys.base_prefix} if path]
-    readable = (*map(Path, READABLE_FILES), *python_folders, *map(Path, request["read"]))
+    readable = (*map(Path, READABLE_FILES), *python_folders, *map(Path, request["readable_paths"]))
     limits = Limits(CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES)
-    # nvdisasm lies among Python's packages or in a toolkit.
+    # nvdisasm is among Python's packages or in a toolkit.
     executable = (*map(Path, READABLE_FOLDERS), *python_folders)
     enter(
         Confinement(readable, (Path(request["scratch"]), Path("/dev/null")), executable, limits),
@@ -57,30 +60,30 @@ def _confine(request: dict[str, Any]) -> None:
 
 
 def read_code(request: dict[str, Any]) -> CompiledCode:
-    """Compile the module of every case and read its PTX and machine code."""
+    """Compile the module of every case and return the signs of cheating in its PTX and machine code."""
     from opbench.errors import EnvironmentFault, OpbenchError
     from opbench.gpu.compile import nvrtc, sass
     from opbench.gpu.compile.ptx import parse_ptx
     from opbench.gpu.compile.resources import resources_of
     from opbench.gpu.limits.products import product
-    from opbench.judging.code import CompiledCode, CompileFault, ReadRequest
-    from opbench.judging.signs import SeenSign, signs_of
+    from opbench.judging.code import CodeRequest, CompiledCode, CompileFault
+    from opbench.judging.signs import DetectedSign, signs_of
     from opbench.kernels.folders import Catalog
     from opbench.records import from_json
     from opbench.running.protocol import unpack
 
-    read_request = from_json(ReadRequest, request)
-    gpu_product = product(read_request.gpu)
-    catalog = Catalog(read_request.roots)
-    signs: dict[tuple[str, str, int], SeenSign] = {}
+    code_request = from_json(CodeRequest, request)
+    gpu_product = product(code_request.gpu)
+    catalog = Catalog(code_request.roots)
+    signs: dict[tuple[str, str, int], DetectedSign] = {}
     faults, arch, missing = list[CompileFault](), "", ""
     cases = []
-    for packed in read_request.cases:
+    for packed in code_request.cases:
         try:
             cases.append(unpack(catalog, packed))
-        except (OSError, OpbenchError) as error:  # a header that a confined process may not read
+        except (OSError, OpbenchError) as error:  # A confined process may not read every header.
             missing = str(error)
-    for index, compiled in resources_of(cases, read_request.gpu):
+    for index, compiled in resources_of(cases, code_request.gpu):
         case = cases[index]
         if compiled.compile_error:
             location = compiled.compile_error.location

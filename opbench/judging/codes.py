@@ -14,13 +14,13 @@ SectionName = Literal["compiles", "memory_safe", "race_free", "right", "timed", 
 
 @dataclass(frozen=True)
 class Code:
-    """One reason to refuse a submission."""
+    """One reason to refuse a submission, with the section that it fails."""
 
     name: str
     section: SectionName
     title: str
     remedy: str
-    """What to do next: one sentence in the imperative."""
+    """The next step for the author: one sentence in the imperative."""
 
 
 RACE_RULES = frozenset(
@@ -42,11 +42,11 @@ RACE_RULES = frozenset(
         rules.MISSING_WAIT,
     }
 )
-"""Rules about the order of threads: these fail the section `race_free`."""
+"""Rules about the order of threads; their findings fail the section `race_free`."""
 RESULT_RULES = frozenset({rules.WRONG_RESULT, rules.UNWRITTEN_OUTPUT, rules.NOT_FINITE})
-"""Rules about outputs: these fail the section `right`."""
+"""Rules about outputs; their findings fail the section `right`."""
 BUILD_RULES = frozenset({rules.POINTER_TYPE, rules.FAILED_CASE, rules.ILLEGAL_INSTRUCTION})
-"""Rules about what was compiled: these fail the section `compiles`."""
+"""Rules about compiled code; their findings fail the section `compiles`."""
 
 
 def _section_of(rule: Rule) -> SectionName:
@@ -135,4 +135,4 @@ OWN_CODES = (
 )
 
 CODES = {code.name: code for code in (*OWN_CODES, *(Code(r.name, _section_of(r), r.title, r.remedy) for r in RULES))}
-"""Every code by name: the judge's own ones, and the rule of each finding."""
+"""Every code by name: those of `OWN_CODES`, and one for each rule of a finding."""

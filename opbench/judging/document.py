@@ -1,4 +1,4 @@
-"""The verdict document of a judgement as typed data with a published JSON Schema."""
+"""Define the verdict document as typed data with a published JSON Schema, and read and write it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from opbench.results.header import Revision
 
 FORMAT = 1
 """The version of the format; it changes when a field is renamed or removed."""
-FILE = "verdict.json"
-PAGE = "verdict.html"
+FILE, PAGE = "verdict.json", "verdict.html"
+"""The names of the document and of its HTML page in the folder of a judgement."""
 MAKE_COMMAND = "make one: opbench judge KERNEL.cu --out DIR"
+"""The end of the error message for a file that is no verdict."""
 
 Overall = Literal["accepted", "refused", "not decided"]
 Status = Literal["passed", "failed", "not decided"]
@@ -30,10 +31,10 @@ Effect = Literal["refused", "none seen", "not decided"]
 
 @dataclass(frozen=True)
 class FileHash:
-    """One file as it was judged."""
+    """A file that was judged, with the hash of its content."""
 
     path: str
-    """As the user named it, or as a shipped file is named on every machine."""
+    """The path as the user named it; for a shipped file, the same path on every machine."""
     sha256: str
 
 
@@ -46,12 +47,12 @@ class JudgedVariant:
     precision: str
     """The precision class that its header claims."""
     product: str = ""
-    """What tensor cores multiply by its header's claim; empty if the precision class says it."""
+    """The operand type of tensor cores that its header claims; empty if the precision class implies the type."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What was judged, and by what reference."""
+    """The judged kernels, with the operator whose reference judged them."""
 
     targets: tuple[str, ...]
     """The kernels as the user named them."""
@@ -62,7 +63,7 @@ class Submission:
     operator_file: FileHash
     """The file with the reference."""
     task: Task
-    """The task, also where options of the command line give it."""
+    """The task, from a file or from options of the command line."""
     task_file: FileHash | None = None
 
 
@@ -78,7 +79,7 @@ class Fault:
     source: str = ""
     """The text of the line."""
     inputs: str = ""
-    """Which run failed, if not that on normal inputs: "integers", a kind of special inputs, or "relaunch"."""
+    """The run that failed: empty for normal inputs, else "integers", a kind of special inputs, or "relaunch"."""
     cases: int = 1
     """Number of cases with this fault."""
 
@@ -101,7 +102,7 @@ class MemorySafe:
     status: Status
     summary: str
     traced: int = 0
-    """Number of cases whose every access was traced."""
+    """Number of cases in which every memory access was traced."""
     cases: int = 0
     faults: tuple[Fault, ...] = ()
 
@@ -161,7 +162,7 @@ class TimedCase:
     peak_share: float | None = None
     """Rate divided by the rate that the measured peaks of this GPU allow; None without peaks."""
     bound: str = ""
-    """What limits the lower bound: "memory" or "compute"."""
+    """The peak that sets the lower bound: "memory" or "compute"."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class Rival:
     """The rival's time divided by that of the fastest submitted case; None if the two were not measured together."""
     speedup_low: float | None = None
     speedup_high: float | None = None
-    """Both ends of the speedup by the 95 % intervals of the two medians."""
+    """The range of the speedup that follows from the 95 % intervals of the two medians."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class Sign:
     """"PTX", "SASS" or both."""
     count: int
     effect: Effect
-    """Whether a refusal shows an effect of the sign; "not decided" if what it may affect was not judged."""
+    """Whether a refusal shows an effect of the sign; "not decided" if that effect could not be judged."""
     detail: str = ""
 
 
@@ -238,7 +239,7 @@ class Signs:
 
 @dataclass(frozen=True)
 class NextStep:
-    """What the author of the kernel does next."""
+    """The next step for the author of the kernel."""
 
     sentence: str
     command: str = ""
@@ -257,7 +258,7 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class Judged:
-    """The machine and the tools that judged; fields that verify does not compare."""
+    """The machine and the tools that judged; `opbench verify` does not compare these fields."""
 
     at: str
     """Time of the start in UTC."""
@@ -294,14 +295,14 @@ class VerdictDocument:
     """The version of this format: 1."""
     overall: Overall
     code: str
-    """Why the kernel is refused; empty otherwise. docs/judging.md lists the codes."""
+    """The code of the refusal; empty if the kernel is not refused. docs/judging.md lists the codes."""
     reason: str
     """The answer in a sentence."""
     lacking: tuple[str, ...]
-    """What was not judged and why, such as the time without a GPU."""
+    """The parts that were not judged, each with the reason, such as the time without a GPU."""
     next_step: NextStep
     seed: int
-    """Decides every input, drawn size and judged launch; secret until the verdict."""
+    """The seed of every input, drawn size and judged launch; it is secret until the verdict."""
     seed_given: bool
     """Whether the seed was given, as in a replay, so that the author may have known it."""
     settings: Settings
@@ -319,12 +320,12 @@ class VerdictDocument:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of the document."""
-    result: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(VerdictDocument)))  # tuples become lists
+    result: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(VerdictDocument)))  # Tuples become lists.
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opbench verdict", **result}
 
 
 def to_text(document: VerdictDocument) -> str:
-    """Return the document as JSON."""
+    """Return the document as JSON text that ends with a newline."""
     return json.dumps(to_json(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

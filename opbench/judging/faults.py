@@ -1,4 +1,4 @@
-"""Convert results of cases to faults with codes, from data and never from the text of messages."""
+"""Convert results of cases to faults with codes; the texts of messages are never parsed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ CODE_OF_FAILURE: dict[Failure, str] = {
     "gpu build": "gpu-refuses",
     "measure": "launch-failed",
 }
+"""The code for each step in which a case can fail."""
 
 
 def faults_of(results: Iterable[Result]) -> list[Fault]:
     """Return the faults of all cases; equal faults of several cases appear once, with the number of cases."""
-    faults_by_place: dict[tuple[str, str, int, str], Fault] = {}
+    fault_by_location: dict[tuple[str, str, int, str], Fault] = {}
     for result in results:
         for fault in _faults_of_case(result):
             key = fault.code, fault.file, fault.line, fault.inputs
-            faults_by_place[key] = (
-                replace(faults_by_place[key], cases=faults_by_place[key].cases + 1) if key in faults_by_place else fault
+            fault_by_location[key] = (
+                replace(fault_by_location[key], cases=fault_by_location[key].cases + 1)
+                if key in fault_by_location
+                else fault
             )
-    return list(faults_by_place.values())
+    return list(fault_by_location.values())
 
 
 def code_of(result: Result) -> str:

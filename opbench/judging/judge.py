@@ -34,7 +34,7 @@ from opbench.timing.sampling import TimingOptions
 MAX_CPU_TASK_BYTES = 1 << 20
 """Largest problem of a PyTorch task that the CPU also checks, in bytes; problems that the user names have no limit."""
 SEED_BITS = 53
-"""Every seed is a whole number that JSON readers of any language represent exactly."""
+"""Bits of a seed: JSON readers of all languages represent such whole numbers exactly."""
 
 
 def judge(
@@ -69,11 +69,11 @@ def judge(
 def judge_submission(
     submitted: SubmittedKernels, settings: Settings, seed: int, seed_given: bool, on_progress: OnProgress = silent
 ) -> VerdictDocument:
-    """Judge a submission that was read already, with the given seed."""
+    """Judge the kernels of a submission with a seed and return the verdict."""
     from opbench.running.header import run_start
 
     started = run_start()["started"]
-    named_problems = submitted.named or [
+    named_problems = submitted.named_problems or [
         p for p in submitted.operator.task_problems() if p.bytes() <= MAX_CPU_TASK_BYTES
     ]
     problems = {
@@ -84,19 +84,19 @@ def judge_submission(
         cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust
     ) as code_reader:
         cpu_run = _cpu_run(submitted, settings, cases, seed, on_progress)
-        facts = sections.Facts(submitted, settings, problems, cases, cpu_run, code_reader.result())
-    faults = _faults(facts)
-    if settings.backend == "cuda" and not faults:  # a kernel with a fault could do anything to a GPU
-        gpu_checks, gpu_times = _gpu_runs(submitted, settings, cases, seed, on_progress)
-        facts = replace(facts, gpu_checks=gpu_checks, gpu_times=gpu_times)
-        faults = _faults(facts)
-    return _document(facts, faults, seed, seed_given, started)
+        judgement = sections.Judgement(submitted, settings, problems, cases, cpu_run, code_reader.result())
+    faults = _faults(judgement)
+    if settings.backend == "cuda" and not faults:  # On a GPU, a kernel runs without a cage.
+        gpu_check_run, gpu_timing_run = _gpu_runs(submitted, settings, cases, seed, on_progress)
+        judgement = replace(judgement, gpu_check_run=gpu_check_run, gpu_timing_run=gpu_timing_run)
+        faults = _faults(judgement)
+    return _document(judgement, faults, seed, seed_given, started)
 
 
-def _faults(facts: sections.Facts) -> list[Fault]:
-    """Return the faults for which the submission is refused, from all checks that ran."""
-    faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
-    return [*faults, *faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
+def _faults(judgement: sections.Judgement) -> list[Fault]:
+    """Return all faults for which the submission is refused."""
+    faults = [*judgement.unsupported_problems(), *judgement.false_claims(), *judgement.rejected_by_nvrtc()]
+    return [*faults, *faults_of(judgement.own_results), *judgement.exceeded_limits(), *judgement.disproved_precisions()]
 
 
 def _cases(submitted: SubmittedKernels, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
@@ -163,7 +163,7 @@ def _gpu_runs(
 
 def timing_suite(submitted: SubmittedKernels, settings: Settings, seed: int) -> Suite:
     """Return the suite to time: the submitted variants, the libraries, and the winners of committed runs."""
-    problems = [str(problem) for problem in submitted.named or submitted.operator.task_problems()]
+    problems = [str(problem) for problem in submitted.named_problems or submitted.operator.task_problems()]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
     own_ids = {variant.id for variant in submitted.variants}
     libraries = {case.name: case for case in suite.cases if case.variant.is_library and case.variant.id not in own_ids}
@@ -183,31 +183,31 @@ def timing_suite(submitted: SubmittedKernels, settings: Settings, seed: int) -> 
 
 
 def _document(
-    facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_given: bool, started: str
+    judgement: sections.Judgement, faults: Sequence[Fault], seed: int, seed_given: bool, started: str
 ) -> VerdictDocument:
-    """Return the verdict from all results and the reasons to refuse."""
+    """Return the verdict document for a judgement and its faults."""
     ordered_faults = sections.in_order(faults)
-    lacking = facts.lacking(ordered_faults)
-    overall, reason = sections.answer(facts, ordered_faults, lacking)
-    header = (facts.gpu_times or facts.cpu).header
+    lacking = judgement.unjudged_parts(ordered_faults)
+    overall, reason = sections.overall_verdict(judgement, ordered_faults, lacking)
+    header = (judgement.gpu_timing_run or judgement.cpu_run).header
     return VerdictDocument(
         verdict=FORMAT,
         overall=overall,
         code=ordered_faults[0].code if ordered_faults else "",
         reason=reason,
         lacking=lacking,
-        next_step=sections.next_step(facts, ordered_faults, seed),
+        next_step=sections.next_step(judgement, ordered_faults, seed),
         seed=seed,
         seed_given=seed_given,
-        settings=facts.settings,
-        submission=facts.submitted.record,
-        compiles=facts.compiles(ordered_faults),
-        memory_safe=facts.memory_safe(ordered_faults),
-        race_free=facts.race_free(ordered_faults),
-        right=facts.right(ordered_faults),
-        timed=facts.timed(ordered_faults),
-        compared=facts.compared(ordered_faults),
-        signs=facts.cheating_signs(ordered_faults),
-        cases=facts.judged_cases(code_of),
+        settings=judgement.settings,
+        submission=judgement.submitted.record,
+        compiles=judgement.compiles(ordered_faults),
+        memory_safe=judgement.memory_safe(ordered_faults),
+        race_free=judgement.race_free(ordered_faults),
+        right=judgement.right(ordered_faults),
+        timed=judgement.timed(ordered_faults),
+        compared=judgement.compared(ordered_faults),
+        signs=judgement.cheating_signs(ordered_faults),
+        cases=judgement.judged_cases(code_of),
         judged=Judged(started, __version__, revision(PACKAGE), header.environment.to_json()),
     )

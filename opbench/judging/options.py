@@ -11,7 +11,7 @@ from opbench.options import option, set_types, variant_folders
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """How to judge submitted kernels."""
+    """The options of a judgement, as `opbench judge` offers them."""
 
     task: Path | None = option(
         None,

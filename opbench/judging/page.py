@@ -20,9 +20,10 @@ SECTIONS = (
 )
 """The fields of the document with their names on the page."""
 STATUS_MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–"}
+"""The word for each status of a section."""
 
 
-def lines(document: VerdictDocument) -> Iterator[str]:
+def verdict_lines(document: VerdictDocument) -> Iterator[str]:
     """Yield the lines of a verdict for a terminal, the overall answer first."""
     code = f" ({document.code})" if document.code else ""
     yield f"{document.overall}{code}: {document.reason}"
@@ -31,21 +32,21 @@ def lines(document: VerdictDocument) -> Iterator[str]:
         yield f"  {name:<12} {STATUS_MARKS[section.status]:<4} {section.summary}"
     for sign in document.signs.seen:
         yield f"  sign: {sign.file}:{sign.line}: {sign.code}: {sign.title} (effect: {sign.effect})"
-    for missing_part in document.lacking if document.overall == "accepted" else ():
-        yield f"  not judged: {missing_part}"
+    for unjudged_part in document.lacking if document.overall == "accepted" else ():
+        yield f"  not judged: {unjudged_part}"
     yield f"next: {document.next_step.sentence}"
     if document.next_step.command:
         yield f"      {document.next_step.command}"
     yield f"seed {document.seed}"
 
 
-def faults_of(document: VerdictDocument) -> list[Fault]:
+def faults_in_document(document: VerdictDocument) -> list[Fault]:
     """Return the faults of all sections, in the order of the sections."""
     sections = (getattr(document, field) for field, _ in SECTIONS if field != "signs")
     return [fault for section in sections for fault in section.faults]
 
 
-def page(document: VerdictDocument) -> str:
+def verdict_page(document: VerdictDocument) -> str:
     """Return a verdict as an HTML page."""
     names = ", ".join(variant.id for variant in document.submission.variants)
     return render_template(
@@ -54,7 +55,7 @@ def page(document: VerdictDocument) -> str:
         names=names,
         document=document,
         sections=[(name, getattr(document, field)) for field, name in SECTIONS],
-        faults=faults_of(document),
+        faults=faults_in_document(document),
         marks=STATUS_MARKS,
         file=FILE,
         environment=flat_rows({k: v for k, v in document.judged.environment.items() if v not in (None, "", [])}),
@@ -63,4 +64,4 @@ def page(document: VerdictDocument) -> str:
 
 def write_verdict_page(document: VerdictDocument, folder: Path) -> None:
     """Write the HTML page of a verdict into the folder of its document."""
-    write_page(folder / PAGE, page(document))
+    write_page(folder / PAGE, verdict_page(document))

@@ -33,7 +33,7 @@ from opbench.judging.document import (
     Timed,
     TimedCase,
 )
-from opbench.judging.signs import REFUSALS_OF_TIME, STATE_RULE, SeenSign
+from opbench.judging.signs import REFUSALS_OF_TIME, STATE_RULE, DetectedSign
 from opbench.judging.sizes import JudgedProblem, is_affordable
 from opbench.judging.submission import SubmittedKernels, document_path
 from opbench.kernels.case import Case
@@ -51,10 +51,11 @@ from opbench.running.shapes import accepts
 from opbench.source.precision import UNIT_ROUNDOFF
 
 SECTION_ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
+"""The sections in the order in which their faults decide the code of a verdict."""
 
 
 EXPLAINING_CODES, SECONDARY_CODES = ("keeps-state",), ("special-inputs", "whole-numbers", "old-output")
-"""Codes that explain the other codes of their section, and codes that decide only if their section has no other.
+"""Codes that precede the other codes of their section, and codes that count only if their section has no other code.
 
 Special inputs precede whole numbers: the small whole numbers of a tiny problem may be all 0 or all equal.
 """
@@ -63,7 +64,7 @@ Special inputs precede whole numbers: the small whole numbers of a tiny problem 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
     """Sort faults by section; the first fault gives the verdict its code.
 
-    Which case fails first depends on the inputs, so the code must not depend on the order of cases.
+    The code must not depend on the order of cases, because random inputs decide which case fails first.
     """
 
     def sort_key(fault: Fault) -> tuple[int, int]:
@@ -80,18 +81,20 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """All results of a judgement: from the checks, the timed run and the compiler, with the sections that follow."""
+class Judgement:
+    """The results of the checks, of the timed run and of the compiler, and the sections of the verdict on them."""
 
     submitted: SubmittedKernels
     settings: Settings
     problems: Mapping[str, Sequence[JudgedProblem]]
     """The judged problems by variant."""
     cases: Sequence[Case]
-    cpu: Run
-    code: CompiledCode
-    gpu_checks: Run | None = None
-    gpu_times: Run | None = None
+    cpu_run: Run
+    compiled_code: CompiledCode
+    gpu_check_run: Run | None = None
+    """The checks on a GPU; None without a GPU, and for a kernel that failed on the CPU."""
+    gpu_timing_run: Run | None = None
+    """The timed run on a GPU; None without a GPU, and for a kernel that failed on the CPU."""
     _rows: list[Row] = field(default_factory=list)
 
     # Results ------------------------------------------------------------------------------------------------------
@@ -104,18 +107,18 @@ class Facts:
     @property
     def own_results(self) -> list[Result]:
         """Return the results of the submitted variants on both backends."""
-        runs = [run for run in (self.cpu, self.gpu_checks, self.gpu_times) if run]
+        runs = [run for run in (self.cpu_run, self.gpu_check_run, self.gpu_timing_run) if run]
         return [r for run in runs for r in run.results if f"{r.operator}/{r.variant}" in self.own_ids]
 
     @property
     def rows(self) -> list[Row]:
         """Return the rows of the timed run; empty without a GPU."""
-        if self.gpu_times and not self._rows:
-            self._rows.extend(rows(self.gpu_times, self.settings.gpu))
+        if self.gpu_timing_run and not self._rows:
+            self._rows.extend(rows(self.gpu_timing_run, self.settings.gpu))
         return self._rows
 
     def _fastest(self, problem: str) -> Row | None:
-        """Return the fastest right case of the submitted variants."""
+        """Return the fastest right case of the submitted variants on a problem; None without a timed one."""
         own_rows = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
         return min((r for r in own_rows if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
 
@@ -124,13 +127,13 @@ class Facts:
         """Return the problems that were timed."""
         return list(dict.fromkeys(row.problem for row in self.rows))
 
-    # Faults that no case has --------------------------------------------------------------------------------------
+    # Faults outside of cases ---------------------------------------------------------------------------------------
 
     def unsupported_problems(self) -> list[Fault]:
         """Return a fault for each problem of the task that a submitted variant does not support."""
         faults = []
         for variant in self.submitted.variants:
-            for problem in self.submitted.named:
+            for problem in self.submitted.named_problems:
                 if not accepts(variant, problem):
                     requirement = (
                         variant.unmet_requirement(problem, variant.configs[0]) if variant.configs else "has no config"
@@ -158,9 +161,9 @@ class Facts:
             for v in lower_variants
         ]
 
-    def refused_by_compiler(self) -> list[Fault]:
+    def rejected_by_nvrtc(self) -> list[Fault]:
         """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
-        failed_on_cpu = {result.case for result in self.cpu.results if result.failure == "build"}
+        failed_on_cpu = {result.case for result in self.cpu_run.results if result.failure == "build"}
         return [
             Fault(
                 "gpu-refuses",
@@ -169,11 +172,11 @@ class Facts:
                 document_path(Path(fault.file)) if fault.file else "",
                 fault.line,
             )
-            for fault in self.code.faults
+            for fault in self.compiled_code.faults
             if fault.case not in failed_on_cpu
         ]
 
-    def lower_classes(self) -> list[Fault]:
+    def disproved_precisions(self) -> list[Fault]:
         """Return a fault for each sign that alone disproves the precision in the header."""
         return [
             Fault(
@@ -184,11 +187,11 @@ class Facts:
                 sign.line,
                 _text_of(self.submitted, sign),
             )
-            for sign in self.code.signs
+            for sign in self.compiled_code.signs
             if sign.rule.refuses
         ]
 
-    def beyond_limits(self) -> list[Fault]:
+    def exceeded_limits(self) -> list[Fault]:
         """Return a fault for each of the task's limits that is exceeded."""
         task, faults = self.submitted.task, list[Fault]()
         for result in self.own_results:
@@ -220,8 +223,8 @@ class Facts:
     def compiles(self, faults: Sequence[Fault]) -> Compiles:
         """Return the section on whether the kernels compile."""
         section_faults = _section_faults(faults, "compiles")
-        architectures = (self.code.arch,) if self.code.arch else ()
-        built_results = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
+        architectures = (self.compiled_code.arch,) if self.compiled_code.arch else ()
+        built_results = [r for r in self.cpu_run.results if r.status not in ("unsupported",) and r.failure != "build"]
         status: Status = "failed" if section_faults else "passed" if architectures or built_results else "not decided"
         targets = " and ".join(
             filter(None, ("for the CPU" if built_results else "", *(f"for {a}" for a in architectures)))
@@ -234,18 +237,18 @@ class Facts:
         )
 
     @property
-    def traced(self) -> int:
+    def traced_case_count(self) -> int:
         """Return the number of cases in which all memory accesses were traced."""
-        return len(self.cpu.traffic)
+        return len(self.cpu_run.traffic)
 
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
         """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
         section_faults = _section_faults(faults, "memory_safe")
-        text = f"no fault in {_traced(self.traced, len(self.cases))}"
+        text = f"no fault in {_traced_text(self.traced_case_count, len(self.cases))}"
         return MemorySafe(
             self._traced_status(section_faults),
             _summary(section_faults, text),
-            self.traced,
+            self.traced_case_count,
             len(self.cases),
             section_faults,
         )
@@ -253,18 +256,18 @@ class Facts:
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
         """Return the section on whether results are independent of the order of threads and blocks."""
         section_faults = _section_faults(faults, "race_free")
-        text = f"no race in {_traced(self.traced, len(self.cases))}"
+        text = f"no race in {_traced_text(self.traced_case_count, len(self.cases))}"
         return RaceFree(
             self._traced_status(section_faults),
             _summary(section_faults, text),
-            self.traced,
+            self.traced_case_count,
             len(self.cases),
             section_faults,
         )
 
     def _traced_status(self, faults: Sequence[Fault]) -> Status:
         """Return the status of a section that depends on traced cases."""
-        return "failed" if faults else "passed" if self.traced else "not decided"
+        return "failed" if faults else "passed" if self.traced_case_count else "not decided"
 
     def right(self, faults: Sequence[Fault]) -> Right:
         """Return the section on whether results are right."""
@@ -303,7 +306,7 @@ class Facts:
     def timed(self, faults: Sequence[Fault]) -> Timed:
         """Return the section with the times on the GPU."""
         section_faults = _section_faults(faults, "timed")
-        if self.gpu_times is None:
+        if self.gpu_timing_run is None:
             missing_text = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
             return Timed(
                 "failed" if section_faults else "not decided",
@@ -331,7 +334,7 @@ class Facts:
             for problem in self.timed_problems
             if (row := self._fastest(problem)) and row.time_s is not None
         ]
-        gpu = self.gpu_times.header.environment.gpu
+        gpu = self.gpu_timing_run.header.environment.gpu
         return Timed(
             status, _summary(section_faults, "; ".join(problem_texts) or "no right case"), gpu, times, section_faults
         )
@@ -345,11 +348,11 @@ class Facts:
             text = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
         elif rivals:
             text = (
-                f"not measured in this run; fastest known: {rivals[0].case}, "
+                f"not measured in this run; the fastest known is {rivals[0].case} with "
                 f"{units.time(rivals[0].median_s)} on {rivals[0].gpu}"
             )
         else:
-            text = "no committed run has one of these problems"
+            text = "no committed run measured one of these problems"
         return Compared(status, _summary(section_faults, text), rivals, section_faults)
 
     def _rivals(self) -> tuple[Rival, ...]:
@@ -357,15 +360,15 @@ class Facts:
 
         Their times are from this judgement or, without a GPU, from committed runs.
         """
-        if self.gpu_times is None:
+        if self.gpu_timing_run is None:
             return tuple(
                 rival
                 for problem in self._comparable()
                 for entry in entries_of(problem)
                 for kind, time in (("best known", entry.winner), ("library", entry.library))
-                if time and (rival := _from_book(kind, str(problem), entry.gpu, time))
+                if time and (rival := _rival_from_committed_run(kind, str(problem), entry.gpu, time))
             )
-        gpu, rivals = self.gpu_times.header.environment.gpu, list[Rival]()
+        gpu, rivals = self.gpu_timing_run.header.environment.gpu, list[Rival]()
         for row in self.rows:
             fastest_own = self._fastest(row.problem)
             if f"{row.operator}/{row.variant}" in self.own_ids or not row.ranked or row.times is None:
@@ -393,8 +396,8 @@ class Facts:
 
     def _comparable(self) -> list[Operator]:
         """Return the problems to compare on: those of the task, or those of committed runs that variants support."""
-        if self.submitted.named:
-            return list(self.submitted.named)
+        if self.submitted.named_problems:
+            return list(self.submitted.named_problems)
         from opbench.results.winners import committed_winners
 
         name = self.submitted.operator.name
@@ -420,57 +423,61 @@ class Facts:
                 effect=self._effect(sign, codes),
                 detail=sign.detail,
             )
-            for sign in self.code.signs
+            for sign in self.compiled_code.signs
         )
-        if not self.code.arch:
-            return Signs("not decided", f"not read: {self.code.missing}")
+        if not self.compiled_code.arch:
+            return Signs("not decided", f"not read: {self.compiled_code.missing}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
         text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "no sign in the code"
-        return Signs("failed" if refused else "passed", text, self.code.arch, seen)
+        return Signs("failed" if refused else "passed", text, self.compiled_code.arch, seen)
 
-    def _effect(self, seen_sign: SeenSign, codes: set[str]) -> Effect:
-        """Return whether one of the refusal codes shows an effect of this sign."""
-        if seen_sign.rule.refuses or codes & set(seen_sign.rule.effects):
+    def _effect(self, detected_sign: DetectedSign, codes: set[str]) -> Effect:
+        """Return whether one of the refusal codes, in `codes`, shows an effect of this sign."""
+        if detected_sign.rule.refuses or codes & set(detected_sign.rule.effects):
             return "refused"
-        of_time = self.gpu_times is None and bool(set(seen_sign.rule.effects) & set(REFUSALS_OF_TIME))
-        return "not decided" if of_time or self.right(()).status == "not decided" else "none seen"
+        needs_time = self.gpu_timing_run is None and bool(set(detected_sign.rule.effects) & set(REFUSALS_OF_TIME))
+        return "not decided" if needs_time or self.right(()).status == "not decided" else "none seen"
 
     def judged_cases(self, code_of: Callable[[Result], str]) -> tuple[JudgedCase, ...]:
         """Return the outcome of every case on every backend."""
         return tuple(JudgedCase(r.case, r.backend, r.status, code_of(r)) for r in self.own_results)
 
-    def lacking(self, faults: Sequence[Fault]) -> tuple[str, ...]:
-        """Return the parts that were not judged, each with its reason."""
+    def unjudged_parts(self, faults: Sequence[Fault]) -> tuple[str, ...]:
+        """Return the parts of the verdict that were not judged, each with the reason."""
         missing = []
-        if self.gpu_times is None:
+        if self.gpu_timing_run is None:
             if self.settings.backend == "cuda":
                 missing.append("time and comparison: a refused kernel does not run on a GPU")
             else:
                 missing.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
-            missing += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
-        unsupported_reasons = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
+            missing += [f"{p}: too large for the CPU" for p in self.submitted.named_problems if not is_affordable(p)]
+        unsupported_reasons = dict.fromkeys(r.reason for r in self.cpu_run.results if r.status == "unsupported")
         missing += [f"on the CPU: {reason}" for reason in unsupported_reasons]
-        if not self.code.arch:
-            missing.append(f"signs: {self.code.missing}")
-        if untraced := len([r for r in self.cpu.results if r.status == "right" and r.case not in self.cpu.traffic]):
-            missing.append(f"tracing of {untraced} large cases, which ran at full speed")
+        if not self.compiled_code.arch:
+            missing.append(f"signs: {self.compiled_code.missing}")
+        if untraced := len(
+            [r for r in self.cpu_run.results if r.status == "right" and r.case not in self.cpu_run.traffic]
+        ):
+            missing.append(f"tracing of {untraced} large cases, which ran without tracing to save time")
         return tuple(missing)
 
 
-def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tuple[Overall, str]:
+def overall_verdict(judgement: Judgement, faults: Sequence[Fault], lacking: Sequence[str]) -> tuple[Overall, str]:
     """Return the overall verdict, and its reason in a sentence."""
     if faults:
         first = faults[0]
         location = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
         return "refused", f"{location}{CODES[first.code].title}: {first.message}"
-    too_large = facts.gpu_times is None and any(not is_affordable(problem) for problem in facts.submitted.named)
-    limits = facts.submitted.task.limits
-    needs_time = facts.gpu_times is None and (limits.time_s is not None or limits.speedup is not None)
-    statuses = facts.right(()).status, facts.memory_safe(()).status, facts.race_free(()).status
+    too_large = judgement.gpu_timing_run is None and any(
+        not is_affordable(problem) for problem in judgement.submitted.named_problems
+    )
+    limits = judgement.submitted.task.limits
+    needs_time = judgement.gpu_timing_run is None and (limits.time_s is not None or limits.speedup is not None)
+    statuses = judgement.right(()).status, judgement.memory_safe(()).status, judgement.race_free(()).status
     if too_large or needs_time or "not decided" in statuses:
-        return "not decided", f"lacking: {'; '.join(lacking)}"
-    timed = facts.timed(())
+        return "not decided", f"not judged: {'; '.join(lacking)}"
+    timed = judgement.timed(())
     passed_text = "The kernel compiles, is memory-safe, race-free and right"
     return (
         "accepted",
@@ -478,20 +485,20 @@ def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tup
     )
 
 
-def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
-    """Return the next step for the author: correct the first fault, or remove the most expensive problem."""
+def next_step(judgement: Judgement, faults: Sequence[Fault], seed: int) -> NextStep:
+    """Return the author's next step: correct the first fault, or else apply the strongest advice on memory traffic."""
     if faults:
         fault = faults[0]
         location = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
-        return NextStep(f"{location}{CODES[fault.code].remedy}", _rerun(facts, fault, seed))
-    target = facts.submitted.targets[0]
+        return NextStep(f"{location}{CODES[fault.code].remedy}", _rerun(judgement, fault, seed))
+    target = judgement.submitted.targets[0]
     largest: tuple[float, Case, Traffic] | None = None
-    for case in facts.cases:
-        traffic = facts.cpu.traffic.get(case.name)
+    for case in judgement.cases:
+        traffic = judgement.cpu_run.traffic.get(case.name)
         if traffic and (largest is None or case.problem.bytes() > largest[0]):
             largest = case.problem.bytes(), case, traffic
     if largest:
-        advised = _advised(facts, *largest[1:])
+        advised = _advised(judgement, *largest[1:])
         if advised.near:
             return NextStep(f"{advised.case} is {NEAR_BOUND}.", next_command("explain", target))
         for advice in advised.advice[:1]:
@@ -499,25 +506,29 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
             example = f"; {advice.examples[0]} does" if advice.examples else ""
             sentence = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
             return NextStep(sentence, next_command("explain", target))
-    if facts.gpu_times is None:
+    if judgement.gpu_timing_run is None:
         return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))
     return NextStep("Search for a faster config.", next_command("tune", target))
 
 
-def _advised(facts: Facts, counted: Case, traffic: Traffic) -> CaseAdvice:
+def _advised(judgement: Judgement, counted: Case, traffic: Traffic) -> CaseAdvice:
     """Return the advice on the timed case that is farthest above its lower bound; without times, on the counted one."""
     texts = {portable_path(str(source.path)): source.text for source in counted.variant.sources}
-    subject = Subject.of_case(counted, facts.submitted.catalog.variants(counted.variant.operator))
-    result = next((r for r in facts.cpu.results if r.case == counted.name), None)
+    subject = Subject.of_case(counted, judgement.submitted.catalog.variants(counted.variant.operator))
+    result = next((r for r in judgement.cpu_run.results if r.case == counted.name), None)
     resources = result.resources if result else {}
     distances = [
         (distance, timed)
-        for timed in (facts.gpu_times.results if facts.gpu_times else ())
+        for timed in (judgement.gpu_timing_run.results if judgement.gpu_timing_run else ())
         if (timed.operator, timed.variant) == (counted.variant.operator, counted.variant.name)
-        and (distance := over_bound(timed, facts.gpu_times.ceilings_of(timed) if facts.gpu_times else None))
+        and (
+            distance := over_bound(
+                timed, judgement.gpu_timing_run.ceilings_of(timed) if judgement.gpu_timing_run else None
+            )
+        )
     ]
-    if facts.gpu_times is None or not distances:
-        peaks = committed_ceilings(facts.settings.gpu)
+    if judgement.gpu_timing_run is None or not distances:
+        peaks = committed_ceilings(judgement.settings.gpu)
         return advise_counted(counted, traffic, resources, peaks, subject, texts)
     distance, timed = max(distances, key=itemgetter(0))
     assert timed.measurement is not None
@@ -526,36 +537,36 @@ def _advised(facts: Facts, counted: Case, traffic: Traffic) -> CaseAdvice:
     if advised.near:
         return advised
     return advise_measured(
-        advised, timed, facts.gpu_times.ceilings_of(timed), counted, traffic, resources, subject, texts
+        advised, timed, judgement.gpu_timing_run.ceilings_of(timed), counted, traffic, resources, subject, texts
     )
 
 
-def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
+def _rerun(judgement: Judgement, fault: Fault, seed: int) -> str:
     """Return the command that reproduces a fault."""
-    case = next((case for case in facts.cases if case.name == fault.case), None)
-    # What such a kernel does depends on the cases before.
-    keeps_state = any(sign.rule == STATE_RULE for sign in facts.code.signs) or fault.code in (
+    case = next((case for case in judgement.cases if case.name == fault.case), None)
+    # The fault depends on the cases that ran before, so one case alone does not show it.
+    keeps_state = any(sign.rule == STATE_RULE for sign in judgement.compiled_code.signs) or fault.code in (
         "keeps-state",
         "old-output",
     )
     if case is None or keeps_state:
-        return _judge_again(facts, seed)
-    if facts.submitted.catalog.task(case.variant.operator):  # a confined check loads no Python of the user
-        return _judge_again(facts, seed, str(case.problem))
+        return _judge_again(judgement, seed)
+    if judgement.submitted.catalog.task(case.variant.operator):  # A confined check loads no Python files of the user.
+        return _judge_again(judgement, seed, str(case.problem))
     target = next(
-        (t for t in facts.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
+        (t for t in judgement.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
     )
     problem = str(case.problem)
-    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": not facts.settings.trust}
-    return next_command("check", target, variants=facts.settings.variants, **options)
+    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": not judgement.settings.trust}
+    return next_command("check", target, variants=judgement.settings.variants, **options)
 
 
-def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
+def _judge_again(judgement: Judgement, seed: int, problem: str = "") -> str:
     """Return the command that repeats the judgement, with its PyTorch task if it has one."""
-    task_operator = facts.submitted.task.operator
+    task_operator = judgement.submitted.task.operator
     task = path_from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
     options = {"task": task, "problem": problem, "seed": seed}
-    return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
+    return next_command("judge", *judgement.submitted.targets, variants=judgement.settings.variants, **options)
 
 
 def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
@@ -564,26 +575,28 @@ def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Faul
 
 
 def _summary(faults: Sequence[Fault], passed: str) -> str:
-    """Return the titles of a section's faults, or else the text for a passed section."""
+    """Return the titles of a section's faults; without faults, return the text `passed`."""
     return "; ".join(dict.fromkeys(CODES[fault.code].title for fault in faults)) or passed
 
 
-def _traced(traced_cases: int, case_count: int) -> str:
+def _traced_text(traced_cases: int, case_count: int) -> str:
     """Return how many cases were traced, such as "3 traced cases of 5"."""
     return f"{traced_cases} traced case{'' if traced_cases == 1 else 's'}" + (
         "" if traced_cases == case_count else f" of {case_count}"
     )
 
 
-def _text_of(submitted: SubmittedKernels, seen_sign: SeenSign) -> str:
+def _text_of(submitted: SubmittedKernels, detected_sign: DetectedSign) -> str:
     """Return the source line of a sign; "" if the line is not in a submitted file."""
     for variant in submitted.variants:
         for source in variant.sources:
-            if str(source.path) == seen_sign.file and 0 < seen_sign.line <= len(lines := source.text.splitlines()):
-                return lines[seen_sign.line - 1].strip()
+            if str(source.path) == detected_sign.file and 0 < detected_sign.line <= len(
+                lines := source.text.splitlines()
+            ):
+                return lines[detected_sign.line - 1].strip()
     return ""
 
 
-def _from_book(kind: str, problem: str, gpu: str, time: BookTime) -> Rival:
+def _rival_from_committed_run(kind: str, problem: str, gpu: str, time: BookTime) -> Rival:
     """Return a rival whose time is from a committed run."""
     return Rival(kind, time.case, problem, gpu, time.median_s, time.low_s, time.high_s, False)  # type: ignore[arg-type]

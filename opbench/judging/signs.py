@@ -1,4 +1,4 @@
-"""Find signs of cheating in PTX and SASS, with source lines. A sign alone is a note; its effect decides."""
+"""Find signs of cheating in PTX and SASS, with source lines. A sign alone is a note; an effect is a refusal."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from opbench.kernels.tensors import INTEGERS
 from opbench.source.precision import OPERAND_ROUNDOFF, PRODUCTS, UNIT_ROUNDOFF
 
 REFUSALS_OF_TIME = ("impossible-time",)
+"""Codes of refusals because of an impossible time."""
 REFUSALS_OF_RESULT = (
     "wrong-result",
     "unwritten-output",
@@ -21,7 +22,9 @@ REFUSALS_OF_RESULT = (
     "special-inputs",
     "error-limit",
 )
+"""Codes of refusals because of a wrong or inexact result."""
 REFUSALS_OF_STATE = ("keeps-state", "old-output", "wrong-result", "unwritten-output")
+"""Codes of refusals because a launch does not compute its output from its inputs alone."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class SignRule:
     name: str
     title: str
     why: str
-    """How kernels cheat with it: one sentence."""
+    """One sentence on how kernels cheat with such instructions."""
     effects: tuple[str, ...]
     """Codes of refusals that show an effect of this sign."""
     ptx: str = ""
@@ -43,7 +46,7 @@ class SignRule:
 
 
 @dataclass(frozen=True)
-class SeenSign:
+class DetectedSign:
     """The instructions from one source line that match a sign's rule."""
 
     rule: SignRule
@@ -156,12 +159,12 @@ RULES = (
     SignRule(
         "system-scope",
         "Reaches memory beyond the GPU",
-        "A kernel can talk to the host or to another process.",
+        "A kernel can communicate with the host or with another process.",
         REFUSALS_OF_STATE,
         ptx=r"^(st|ld|atom|red|fence|membar)\.\S*\bsys\b",
     ),
 )
-"""All rules. To add one: add a row here and a file to tests/judging/signs."""
+"""All rules for signs. A new rule needs a kernel in tests/judging/signs."""
 
 _MMA_TYPES = re.compile(r"\.(bf16|tf32|f16|e4m3|e5m2|e2m1|e3m2|e2m3|s8|u8|s4|u4|b1|f64)\b")
 _NARROW_CONVERSION = re.compile(r"^cvt\.\S*?\.(bf16|f16|tf32|e4m3|e5m2)(x2)?\.")
@@ -170,21 +173,21 @@ _SASS_MMA = re.compile(r"^(?:HMMA|HGMMA|QMMA|QGMMA|UTCHMMA|UTCQMMA)\.")
 _SASS_TYPES = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 
 
-def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> list[SeenSign]:
+def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> list[DetectedSign]:
     """Return the signs in the PTX and machine code of a case's module, by source line.
 
     `code` has the machine code by kernel; it is empty without nvdisasm.
     """
     files = {str(source.path) for source in case.variant.sources}
-    signs_by_line: dict[tuple[str, str, int], SeenSign] = {}
+    signs_by_line: dict[tuple[str, str, int], DetectedSign] = {}
     allowed = _allowed_types(case)
     for rule, level, kernel, location, text, detail in (
-        *_in_ptx(ptx, allowed, files),
-        *_in_sass(case, code, allowed),
+        *_signs_in_ptx(ptx, allowed, files),
+        *_signs_in_sass(case, code, allowed),
     ):
         key = (rule.name, *location)
         if (earlier_sign := signs_by_line.get(key)) is None:
-            signs_by_line[key] = SeenSign(rule, kernel, *location, (level,), text, detail=detail)
+            signs_by_line[key] = DetectedSign(rule, kernel, *location, (level,), text, detail=detail)
         elif level in earlier_sign.levels:
             signs_by_line[key] = replace(earlier_sign, count=earlier_sign.count + (level == earlier_sign.levels[0]))
         else:
@@ -194,10 +197,10 @@ def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> lis
 
 
 _SignMatch = tuple[SignRule, str, str, tuple[str, int], str, str]
-"""Rule, level, kernel, file and line, instruction, detail: the values of a `SeenSign`."""
+"""Rule, level, kernel, file and line, instruction, detail: the values of a `DetectedSign`."""
 
 
-def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_SignMatch]:
+def _signs_in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_SignMatch]:
     """Yield the signs in a module's PTX."""
     if ptx is None:
         return
@@ -215,8 +218,9 @@ def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterat
 
 
 def _own_location(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, int]:
-    """Return file and line of an instruction; for code from a compiler's header, those of the call in the kernel's
-    files.
+    """Return the file and line of an instruction.
+
+    For code from a compiler's header, these are the file and line of the call in the kernel's files.
     """
     return (
         ptx_instruction.called_from
@@ -225,7 +229,7 @@ def _own_location(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str
     )
 
 
-def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_SignMatch]:
+def _signs_in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_SignMatch]:
     """Yield the signs in a module's machine code."""
     paths_by_name = {source.path.name: str(source.path) for source in case.variant.sources}
     for kernel in code.values():
@@ -262,7 +266,7 @@ def _matrix_types(opcode: str) -> set[str]:
     """Return the operand types of a tensor-core instruction in PTX; empty for other instructions."""
     if not opcode.startswith(("mma.", "wmma.mma", "wgmma.mma", "tcgen05.mma")):
         return set()
-    return set(_MMA_TYPES.findall(opcode)) or {"f16"}  # wmma names only the types of its accumulators
+    return set(_MMA_TYPES.findall(opcode)) or {"f16"}  # wmma names only the accumulator types.
 
 
 def _sass_types(text: str) -> set[str]:
@@ -270,13 +274,11 @@ def _sass_types(text: str) -> set[str]:
     if not _SASS_MMA.match(text):
         return set()
     # nvdisasm prints the shape of wgmma with a space: "HGMMA.64 x128x8.F32.TF32".
-    named = {_SASS_TYPES[part] for part in re.split(r"[. ]", text) if part in _SASS_TYPES}
-    return named or {"f16"}
+    named_types = {_SASS_TYPES[word] for word in re.split(r"[. ]", text) if word in _SASS_TYPES}
+    return named_types or {"f16"}
 
 
 def _narrow_types(opcode: str) -> set[str]:
-    """Return the 16-bit or narrower type in which a PTX instruction rounds or computes; empty for other
-    instructions.
-    """
+    """Return the type of 16 bits or less in which a PTX instruction rounds or computes; empty for others."""
     match = _NARROW_CONVERSION.match(opcode) or _NARROW_ARITHMETIC.match(opcode)
     return {match[1]} if match else set()

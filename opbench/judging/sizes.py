@@ -16,11 +16,12 @@ from opbench.kernels.variant import Variant
 from opbench.running.shapes import MAX_WORK, accepted_shapes, accepts, examples_of
 
 Origin = Literal["named", "example", "random", "boundary"]
-"""The origins of a problem: the task, the operator, or the seed, at random or next to a size of the kernel's tiles."""
-WARP = 32
+"""The origins of a problem: the task, the operator's examples, or a drawn size, at random or next to a tile's size."""
+WARP_THREADS = 32
 MAX_MULTIPLE = 3
 """A boundary is at most this multiple of a tile's size."""
 MAX_TRIES = 60
+"""The greatest number of drawn sizes for each boundary problem."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ def judged_problems(
     """
     examples = examples_of(variant, operator)
     drawn = operator.random_problems(seed, count)
-    random_ones = accepted_shapes(variant, drawn, [*examples, *named], seed).problems if count else ()
+    random_problems = accepted_shapes(variant, drawn, [*examples, *named], seed).problems if count else ()
     boundary = boundary_problems(variant, [*named, *examples], seed, count)
     origins: dict[Operator, Origin] = {}
     for origin, problems in (
         ("named", [problem for problem in named if is_affordable(problem)]),
         ("example", examples),
-        ("random", random_ones),
+        ("random", random_problems),
         ("boundary", boundary),
     ):
         for problem in problems:
@@ -59,28 +60,28 @@ def is_affordable(problem: Operator) -> bool:
     return emulated_work(problem) <= MAX_WORK
 
 
-def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, count: int) -> list[Operator]:
-    """Return problems of which one axis is a multiple of a tile's size, plus or minus one or exactly.
+def boundary_problems(variant: Variant, start_problems: Sequence[Operator], seed: int, count: int) -> list[Operator]:
+    """Return problems with one axis at a multiple of a tile's size, or one more or one less.
 
     Tiles are the dimensions of the variant's blocks, its tunables and a warp.
     """
-    chance = random.Random(f"{seed}/boundary/{variant.id}")
-    small = [problem for problem in starts if is_traceable(problem) and accepts(variant, problem)]
-    if not small or not count:
+    generator = random.Random(f"{seed}/boundary/{variant.id}")
+    traceable_problems = [problem for problem in start_problems if is_traceable(problem) and accepts(variant, problem)]
+    if not traceable_problems or not count:
         return []
-    tiles = sorted(_tiles(variant, small[0]))
+    tiles = sorted(_tiles(variant, traceable_problems[0]))
     problems: dict[Operator, None] = {}
     for _ in range(MAX_TRIES * count):
-        start = chance.choice(small)
+        start = generator.choice(traceable_problems)
         axes = [name for name, size in start.axes.items() if isinstance(size, int) and size > MAX_SMALL_SIZE]
         if not axes:
             continue
-        size = chance.choice(tiles) * chance.randint(1, MAX_MULTIPLE) + chance.choice((-1, 0, 1))
+        size = generator.choice(tiles) * generator.randint(1, MAX_MULTIPLE) + generator.choice((-1, 0, 1))
         try:
-            problem = type(start).from_axes({**start.axes, chance.choice(axes): size})
+            problem = type(start).from_axes({**start.axes, generator.choice(axes): size})
         except UsageError:
             continue
-        if size > 0 and problem not in starts and is_traceable(problem) and accepts(variant, problem):
+        if size > 0 and problem not in start_problems and is_traceable(problem) and accepts(variant, problem):
             problems[problem] = None
         if len(problems) == count:
             break
@@ -89,12 +90,12 @@ def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, c
 
 def _tiles(variant: Variant, problem: Operator) -> set[int]:
     """Return sizes that may be tiles of a kernel: its block's dimensions, its tunables and a warp."""
-    sizes = {WARP, *(value for values in variant.tune.values() for value in values)}
+    sizes = {WARP_THREADS, *(value for values in variant.tune.values() for value in values)}
     for config in variant.configs:
         if variant.unmet_requirement(problem, config) is None:
             try:
                 launches = Case(variant, config, problem).launches(1)
-            except OpbenchError:  # the check reports it
+            except OpbenchError:  # The check reports the error.
                 continue
             sizes |= {size for launch in launches if launch.kernel for size in launch.block}
     return {size for size in sizes if size > 1}

@@ -1,4 +1,4 @@
-"""Read a submission: kernels, their operator and the task; host code is rejected."""
+"""Read a submission: kernels, their operator and the task; Python code is rejected without --trust."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class SubmittedKernels:
     targets: tuple[str, ...]
     variants: tuple[Variant, ...]
     operator: type[Operator]
-    named: tuple[Operator, ...]
-    """The problems of the task."""
+    named_problems: tuple[Operator, ...]
+    """The problems that the task names."""
     task: Task
     record: Submission
+    """The submission as the verdict document stores it."""
 
 
 def read_submission(
@@ -37,8 +38,8 @@ def read_submission(
 ) -> SubmittedKernels:
     """Return the submitted variants from files, or shipped variants such as "relu/vec4".
 
-    Raises UsageError for kernels of several operators, for host code and for a foreign reference without
-    `trust`.
+    Raises UsageError for kernels of several operators and, without `trust`, for Python code and for a reference that
+    replaces a shipped one.
     """
     catalog = Catalog(folders)
     operator_name, task_operator = task.operator, ""

@@ -19,7 +19,7 @@ class ErrorLimits:
     elementwise: float | None = None
     """Largest |out - reference| divided by the magnitude of the terms."""
     norm: float | None = None
-    """Norm of the error divided by the norm of the reference."""
+    """Largest norm of the error divided by the norm of the reference."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Limits:
     speedup: float | None = None
     """Least speedup over the library, on every problem."""
     check_s: float | None = None
-    """Longest time of one case's check."""
+    """Longest time of one case's check, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Task:
     """The requirements that a submitted kernel must satisfy."""
 
     operator: str = ""
-    """Empty for the operator that the kernel's header names; "torch:FILE.py:Model" for a PyTorch task."""
+    """The operator, or "torch:FILE.py:Model" for a PyTorch task; empty for the operator of the kernel's header."""
     problems: tuple[str, ...] = ()
-    """Such as "(rows=4096,cols=1024)"; they are timed, and other sizes are checked, too."""
+    """Problems such as "(rows=4096,cols=1024)": they are timed; other sizes are checked, too."""
     precision: str = ""
     """The lowest precision class that the kernel may claim; empty for any."""
     tolerance: ErrorLimits = ErrorLimits()
@@ -59,8 +59,8 @@ def read_task(path: Path) -> Task:
     try:
         _require_keys(table, Task, "key")
         for name, record_type in (("tolerance", ErrorLimits), ("limits", Limits)):
-            if isinstance(part := table.get(name), dict):
-                _require_keys(part, record_type, f"key of [{name}]")
+            if isinstance(limits_table := table.get(name), dict):
+                _require_keys(limits_table, record_type, f"key of [{name}]")
         task = from_json(Task, table)
     except (ValueError, UsageError) as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
@@ -69,9 +69,9 @@ def read_task(path: Path) -> Task:
             f"{path}: {unknown_name('precision', task.precision, PRECISION_CLASSES)}",
             cause=UsageError(unknown_name("precision", task.precision, PRECISION_CLASSES)),
         )
-    for part in (task.tolerance, task.limits):
-        for member in fields(part):
-            value = getattr(part, member.name)
+    for limits in (task.tolerance, task.limits):
+        for member in fields(limits):
+            value = getattr(limits, member.name)
             if value is not None and not 0 < value < float("inf"):
                 raise UsageError(
                     f"{path}: {member.name} = {value:g} is not allowed; write a number > 0",

@@ -16,10 +16,11 @@ from opbench.records import to_json
 from opbench.running.progress import OnProgress, silent
 
 SKIPPED_FIELDS = ("judged", "seed_given", "settings", "next_step", "submission.targets", "submission.task_file")
-"""Fields that do not decide a verdict: when and where it was made, and how the kernels were named."""
+"""Fields that do not decide a verdict, such as the machine, the time of day and the paths of the kernels."""
 TIME_SECTIONS = ("timed", "compared")
 """Sections with times, which are compared by their intervals."""
 ABSENT = "absent"
+"""The value of a field that only one of the verdicts has."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def verify(path: Path, targets: Sequence[str] = (), *, on_progress: OnProgress =
 
 
 def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: OnProgress = silent) -> VerdictDocument:
-    """Judge the same kernels with the same seed on this machine and return the verdict."""
+    """Judge kernels with the seed, task and settings of an earlier verdict and return the new verdict."""
     settings, submission = stored.settings, stored.submission
     for target in targets:
         if Path(target).suffix == ".cu" and not Path(target).is_file():
@@ -116,7 +117,7 @@ def _differences(path: str, stored: Any, now: Any) -> Iterator[Difference]:
 
 
 def _is_time(value: Mapping[str, Any]) -> bool:
-    """Return whether a JSON object holds a measured time with its interval."""
+    """Return whether a JSON object is a measured time with its interval."""
     return {"median_s", "low_s", "high_s"} <= value.keys()
 
 

@@ -1,4 +1,4 @@
-"""A model of a space: expected logarithms of scores, with their uncertainty, from the configs measured so far.
+"""Predict the logarithms of scores, with their uncertainty, from the configs that were measured so far.
 
 The model is a Gaussian process whose covariance falls exponentially with the weighted distance between two configs.
 """
@@ -16,11 +16,11 @@ from opbench.tuning.candidates import Candidates
 Array = NDArray[np.float64]
 
 NOISE = 1e-3
-"""Variance of a measurement, relative to the variance of the space."""
+"""Variance of a measurement, relative to the variance of scores over all configs."""
 
 
 def coordinates(space: Candidates) -> Array:
-    """Return one row per config: for each tunable the position of its value, from 0 to 1.
+    """Return one row per config, with the position of each tunable's value among its values, from 0 to 1.
 
     A tunable such as 32, 48, 64 has a second coordinate: the power of two that divides the value. Whole warps, vectors
     and aligned rows depend on it.
@@ -38,6 +38,7 @@ def coordinates(space: Candidates) -> Array:
 
 
 def _covariance(points: Array, second_points: Array, weights: Array) -> Array:
+    """Return the covariance of each point with each second point."""
     distance = np.zeros((len(points), len(second_points)))
     for axis, weight in enumerate(weights):
         distance += weight * np.abs(points[:, axis, None] - second_points[None, :, axis])
@@ -45,7 +46,7 @@ def _covariance(points: Array, second_points: Array, weights: Array) -> Array:
 
 
 def fitted_weights(points: Array, values: Array, weights: Array) -> Array:
-    """Return the weight of each coordinate under which the values are likely; the search begins at `weights`."""
+    """Return the weight of each coordinate that makes the values most likely, by a local search from `weights`."""
     lowest_misfit = _misfit(points, values, weights)
     for axis in [*range(len(weights))] * 2:
         for factor in (2.0, 0.5):
@@ -59,46 +60,50 @@ def fitted_weights(points: Array, values: Array, weights: Array) -> Array:
 
 def _misfit(points: Array, values: Array, weights: Array) -> float:
     """Return the negative logarithm of the likelihood, with a prior that keeps the weights near 1."""
-    lower = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
-    whitened = np.linalg.solve(lower, values - values.mean())
+    cholesky_factor = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
+    whitened = np.linalg.solve(cholesky_factor, values - values.mean())
     variance = whitened @ whitened / len(values) + 1e-12
     return float(
-        0.5 * len(values) * np.log(variance) + np.log(np.diag(lower)).sum() + 0.25 * (np.log(weights) ** 2).sum()
+        0.5 * len(values) * np.log(variance)
+        + np.log(np.diag(cholesky_factor)).sum()
+        + 0.25 * (np.log(weights) ** 2).sum()
     )
 
 
 class Prediction:
-    """The expected values of a pool of points, given measured ones."""
+    """The expected values at the points of a pool, given the values at measured points."""
 
-    def __init__(self, points: Array, values: Array, weights: Array, pool: Array, assumed: int = 0) -> None:
-        """Predict; the first `assumed` points of the pool are being measured, so they count as known."""
-        lower = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
+    def __init__(self, points: Array, values: Array, weights: Array, pool: Array, assumed_count: int = 0) -> None:
+        """Predict the values of a pool; its first `assumed_count` points count as measured."""
+        cholesky_factor = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
         right_sides = np.column_stack([values - values.mean(), _covariance(points, pool, weights)])
-        solved = np.linalg.solve(lower, right_sides)
-        whitened, self._shares = solved[:, 0], solved[:, 1:]
+        solved = np.linalg.solve(cholesky_factor, right_sides)
+        whitened, self._solved_covariance = solved[:, 0], solved[:, 1:]
         self._pool, self._weights = pool, weights
         self._variance = whitened @ whitened / len(values) + 1e-12
-        self.mean: Array = values.mean() + whitened @ self._shares
-        self._left = np.maximum(1 + NOISE - (self._shares**2).sum(axis=0), 1e-9)
-        for index in range(assumed):
+        self.mean: Array = values.mean() + whitened @ self._solved_covariance
+        self._remaining_variance = np.maximum(1 + NOISE - (self._solved_covariance**2).sum(axis=0), 1e-9)
+        for index in range(assumed_count):
             self.assume(index)
 
     def assume(self, index: int) -> None:
-        """Take a point of the pool as measured, with its expected value: its surroundings are less uncertain then."""
+        """Count a point of the pool as measured with its expected value, which makes points near it less uncertain."""
         row = _covariance(self._pool[index : index + 1], self._pool, self._weights)[0]
-        row = (row - self._shares[:, index] @ self._shares) / math.sqrt(self._left[index])
-        self._shares = np.vstack([self._shares, row])
-        self._left = np.maximum(self._left - row**2, 1e-9)
+        row = (row - self._solved_covariance[:, index] @ self._solved_covariance) / math.sqrt(
+            self._remaining_variance[index]
+        )
+        self._solved_covariance = np.vstack([self._solved_covariance, row])
+        self._remaining_variance = np.maximum(self._remaining_variance - row**2, 1e-9)
 
     def improvement(self, best: float) -> Array:
-        """Return by how much each point of the pool is expected to fall below `best`; 0 if it does not."""
-        deviation = np.sqrt(self._left * self._variance)
+        """Return the expected improvement of each point: the mean of the amount by which its value is below `best`."""
+        deviation = np.sqrt(self._remaining_variance * self._variance)
         gap = (best - self.mean) / deviation
-        probability = 0.5 * (1 + _errors(gap / math.sqrt(2)))
+        probability = 0.5 * (1 + _error_function(gap / math.sqrt(2)))
         gain: Array = deviation * (gap * probability + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
         return gain
 
 
-def _errors(values: Sequence[float] | Array) -> Array:
+def _error_function(values: Sequence[float] | Array) -> Array:
     """Return the error function of each value, which NumPy lacks."""
     return np.fromiter(map(math.erf, values), np.float64, len(values))

@@ -46,7 +46,7 @@ from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
 from opbench.tuning.compiling import Compilers
 from opbench.tuning.options import TuneOptions
-from opbench.tuning.search import BATCH, Search
+from opbench.tuning.search import RACE_SIZE, Search
 from opbench.tuning.strategies import STRATEGIES
 
 FINALISTS = 8
@@ -82,7 +82,7 @@ def tune(
             variant, problem, space, worker, compilers, target, _racing(options), options.mode, options.energy
         )
         search = _search(space, options, bench, earlier, writer, on_progress)
-        search.began = start_s - search.spent_s  # start-up counts towards the budget
+        search.start_s = start_s - search.spent_s  # start-up counts towards the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         # The model's matrices are small: several threads of a BLAS only wait for each other, and for the compilers.
         with threadpool_limits(limits=1, user_api="blas"):
@@ -97,7 +97,7 @@ def tune(
         worker.end()
         run = _measured(finals, variant, problem, options, final_s, on_progress) if finals else None
         folder = finals.folder if finals else ""
-        spent_s = bench.now() - search.began
+        spent_s = bench.now() - search.start_s
         writer.write("stopped", to_json(SearchEnd(round(spent_s, 3), options.budget_s, reason, folder)))
     except KeyboardInterrupt:
         message = f"tried configs are stored; continue with --resume --out {shlex.quote(str(options.out))}"
@@ -184,9 +184,9 @@ def _search(
 
     strategy = STRATEGIES[options.strategy](space, options.seed)
     search = Search(space, strategy, bench, keep, earlier.spent_s if earlier else 0.0)
-    search.ahead = max(search.ahead, os.cpu_count() or 1)
-    search.know(earlier.trials if earlier else ())
-    search.first = best_elsewhere(space, options.start_from)
+    search.max_started_ahead = max(search.max_started_ahead, os.cpu_count() or 1)
+    search.load_trials(earlier.trials if earlier else ())
+    search.first_configs = best_elsewhere(space, options.start_from)
     return search
 
 
@@ -197,7 +197,7 @@ def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
     or no search has a config of this space.
     """
     records = [read_tuning(folder) for folder in folders]
-    best_of_record = [[trial.config for trial in record.ranked_trials[:BATCH]] for record in records]
+    best_of_record = [[trial.config for trial in record.ranked_trials[:RACE_SIZE]] for record in records]
     configs = [
         config for same_rank in itertools.zip_longest(*best_of_record) for config in same_rank if config is not None
     ]
@@ -225,7 +225,7 @@ def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuni
         return None
     names = (FINALS if k == 1 else f"{FINALS}-{k}" for k in itertools.count(1))
     folder = next(name for name in names if not (options.out / name).exists())
-    spent_s = round(bench.now() - search.began, 3)
+    spent_s = round(bench.now() - search.start_s, 3)
     return Finals(folder, tuple(search.space[config_number] for config_number in config_numbers), spent_s)
 
 

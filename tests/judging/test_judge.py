@@ -11,7 +11,7 @@ import pytest
 from opbench.judging.document import VerdictDocument, read_document, to_text, write_document
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
-from opbench.judging.page import lines, page
+from opbench.judging.page import verdict_lines, verdict_page
 from opbench.judging.sizes import boundary_problems
 from opbench.judging.task import Limits, Task, read_task
 from opbench.judging.verify import compare, verify
@@ -107,11 +107,13 @@ def test_a_cheat_is_refused(name: str, code: str) -> None:
 
 
 def test_the_page_and_the_terminal_give_the_answer_first(accepted: VerdictDocument) -> None:
-    assert next(lines(accepted)).startswith("accepted: ")
-    html = page(accepted)
+    assert next(verdict_lines(accepted)).startswith("accepted: ")
+    html = verdict_page(accepted)
     assert html.index("<h1>Accepted") < html.index("Sections") and str(accepted.seed) in html
     refused = judge([CHEATS / "forgets_the_guard.cu"], QUICK)
-    assert "out-of-bounds" in page(refused) and next(lines(refused)).startswith("refused (out-of-bounds): ")
+    assert "out-of-bounds" in verdict_page(refused) and next(verdict_lines(refused)).startswith(
+        "refused (out-of-bounds): "
+    )
 
 
 # Tasks ------------------------------------------------------------------------------------------------------------

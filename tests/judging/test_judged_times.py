@@ -12,7 +12,7 @@ from opbench.insight.advice import UNKNOWN_GAIN
 from opbench.judging import judge as judging
 from opbench.judging.document import Settings, VerdictDocument
 from opbench.judging.judge import judge_submission, timing_suite
-from opbench.judging.page import page
+from opbench.judging.page import verdict_page
 from opbench.judging.submission import SubmittedKernels, read_submission
 from opbench.judging.task import Limits, Task
 from opbench.judging.verify import compare
@@ -72,7 +72,7 @@ def test_a_verdict_with_a_gpu_has_times_and_speedups(verdict: Verdict) -> None:
     assert rivals["library"].speedup == pytest.approx(2.0, rel=0.05)
     assert rivals["best known"].speedup == pytest.approx(1.5, rel=0.05)
     assert all(r.measured_here and r.speedup_low < r.speedup < r.speedup_high for r in rivals.values())  # type: ignore[operator]
-    assert "Times on NVIDIA H200" in page(document)
+    assert "Times on NVIDIA H200" in verdict_page(document)
 
 
 @pytest.mark.parametrize(

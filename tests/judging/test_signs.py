@@ -9,7 +9,7 @@ import pytest
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.ptx import parse_ptx
-from opbench.judging.signs import RULES, SeenSign, signs_of
+from opbench.judging.signs import RULES, DetectedSign, signs_of
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.running.targets import own_variants
@@ -29,7 +29,7 @@ def _compiler() -> None:
         pytest.skip(str(missing))
 
 
-def signs_in(case: Case) -> list[SeenSign]:
+def signs_in(case: Case) -> list[DetectedSign]:
     """The signs of a case as the judge sees them."""
     request = case.request()
     compiled = nvrtc.compile_cubin(request, nvrtc.architecture((9, 0), request))

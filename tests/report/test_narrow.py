@@ -10,7 +10,7 @@ import pytest
 
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
-from opbench.judging.page import page as verdict_page
+from opbench.judging.page import verdict_page
 from opbench.networks.records.training import read_training
 from opbench.networks.report import read_network
 from opbench.networks.report.page import write_network

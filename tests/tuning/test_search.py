@@ -94,7 +94,7 @@ def test_what_an_earlier_process_tried_is_known_and_not_tried_again() -> None:
     _, _, before = searched("local", 20)
     bench, kept = SimulatedBench(space(), seed=5), list[Trial]()
     search = Search(space(), STRATEGIES["local"](space(), 0), bench, kept.append, spent_s=20)
-    search.know(before)
+    search.load_trials(before)
     leader = search.leader
     assert leader is not None and search.trials[leader].score == min(t.score for t in before if t.score)
     search.run(40)
@@ -105,10 +105,10 @@ def test_what_an_earlier_process_tried_is_known_and_not_tried_again() -> None:
 def test_configs_to_begin_with_are_tried_first_and_once() -> None:
     first = [n for n in reversed(runnable()) if n][:5]
     bench, kept = SimulatedBench(space()), list[Trial]()
-    search = Search(space(), STRATEGIES["local"](space(), 0), bench, kept.append, first=[*first, first[0]])
+    search = Search(space(), STRATEGIES["local"](space(), 0), bench, kept.append, first_configs=[*first, first[0]])
     search.run(20)
     numbers = [space().number_of(trial.config) for trial in kept]
-    assert set(first) <= set(numbers[: search.ahead]) and len(numbers) == len(set(numbers)) and 0 in numbers
+    assert set(first) <= set(numbers[: search.max_started_ahead]) and len(numbers) == len(set(numbers)) and 0 in numbers
 
 
 def test_a_race_begins_with_the_first_compiled_config_and_few_compile_ahead() -> None:
@@ -119,7 +119,7 @@ def test_a_race_begins_with_the_first_compiled_config_and_few_compile_ahead() ->
     def compile(numbers: Sequence[int]) -> None:
         compiling.update(numbers)
         begun(numbers)
-        assert len(compiling) <= search.ahead
+        assert len(compiling) <= search.max_started_ahead
 
     def raced(numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
         races.append(len(numbers))
