@@ -104,7 +104,7 @@ EQUIVALENT: dict[str, str] = {
     r"^conv3d/nhwc_grouped_mma\.cu: .*chunk = \(threadIdx\.x \+ 1\) % 8": "threads of a row change places",
     r"^groupnorm_backward/nhwc_split\.cu: .*\(short\)part": "there are few parts",
     r"^histogram/\w+\.cu: .*\(short\)blockIdx\.x \* BLOCK": "a grid has a few blocks per multiprocessor",
-    r"^huber_loss/vectorised\.cu: .*\(threadIdx\.x \+ 1\) < LANES": "a tail has fewer elements than a vector",
+    r"^huber_loss/one_pass\.cu: .*\(threadIdx\.x \+ 1\) < LANES": "a tail has fewer elements than a vector",
     r"^int4_matmul/wgmma\.cu: if \(column (<= n|< n - 1)\) store": "TMA leaves out what is beyond n, a multiple of 8",
     r"^(layer|rms)norm_backward/block_per_row\.cu: .*\(threadIdx\.x \+ 1\) % 32 == 0": "all lanes have its value",
     r"^maxpool3d/grid\.cu: .*value >= largest": "the same value",

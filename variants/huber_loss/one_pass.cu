@@ -1,27 +1,55 @@
 // /// opbench
+// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'" }
+//
+// [variant.one_pass]
 // title     = "loss and gradient in one pass: block sums to a workspace, which a second kernel adds in order"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { dtype = ["f32", "bf16"] }
 // workspace = { partial = "cdiv(n, BLOCK * ITEMS)" }
+// define    = { VECTORISED = "0" }
 //
-// [[launch]]
+// [[variant.one_pass.launch]]
 // kernel = "loss_and_gradient"
 // grid   = ["cdiv(n, BLOCK * ITEMS)"]
 // block  = ["BLOCK"]
 // args   = ["x", "target", "dx", "partial", "n", "micro"]
 //
-// [[launch]]
+// [[variant.one_pass.launch]]
 // kernel = "mean_of_partials"
 // grid   = ["1"]
 // block  = ["1024"]
 // args   = ["partial", "loss", "cdiv(n, BLOCK * ITEMS)", "n", "micro"]
+//
+// [variant.vectorised]
+// title     = "16-byte accesses, UNROLL vectors of both inputs in flight"
+// builds_on = "one_pass"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "fewer_passes", "fused",
+// ]
+// tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }
+// workspace = { partial = "cdiv(n, LANES * BLOCK * UNROLL)" }
+// define    = { LANES = "8 if dtype == 'bf16' else 4", VECTORISED = "1" }
+//
+// [[variant.vectorised.launch]]
+// kernel = "loss_and_gradient_vectorised"
+// grid   = ["cdiv(n, LANES * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["x", "target", "dx", "partial", "n", "micro"]
+//
+// [[variant.vectorised.launch]]
+// kernel = "mean_of_partials"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["partial", "loss", "cdiv(n, LANES * BLOCK * UNROLL)", "n", "micro"]
 // ///
 //
 // Each input is read once and only the gradient is written. The number of blocks follows from n alone, not from the
 // GPU, and block sums are added in their order: the same bits every time. Limit: 4 bytes (2) per access.
+//
+// In vectorised a thread issues all its loads before it computes. STREAM marks what is read and written evict-first,
+// for a gradient that is larger than the L2 cache. Limit: HBM, at three arrays; of the second kernel the launch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -51,6 +79,53 @@ __device__ __forceinline__ float block_sum(float value) {
     return value;
 }
 
+#if VECTORISED
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    loss_and_gradient_vectorised(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
+                                 float* __restrict__ partial, int n, int micro) {
+    // x, target, dx [n], all aligned to 16 bytes; partial: one sum per block
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    const unsigned whole = (unsigned)n / LANES;
+    const float scale = 1.0f / (float)((long long)n * micro);
+    const uint4* x_vectors = reinterpret_cast<const uint4*>(x);
+    const uint4* target_vectors = reinterpret_cast<const uint4*>(target);
+    uint4 a[UNROLL], b[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
+        a[u] = STREAM ? __ldcs(x_vectors + i) : x_vectors[i];
+        b[u] = STREAM ? __ldcs(target_vectors + i) : target_vectors[i];
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
+        T* x_lane = reinterpret_cast<T*>(&a[u]);
+        const T* target_lane = reinterpret_cast<const T*>(&b[u]);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float slope;
+            sum += term((float)x_lane[lane], (float)target_lane[lane], scale, slope);
+            x_lane[lane] = (T)slope;
+        }
+        if (STREAM) {
+            __stcs(reinterpret_cast<uint4*>(dx) + i, a[u]);
+        } else {
+            reinterpret_cast<uint4*>(dx)[i] = a[u];
+        }
+    }
+    const unsigned rest = LANES * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    if (blockIdx.x == 0 && threadIdx.x < LANES && rest < (unsigned)n) {
+        float slope;
+        sum += term((float)x[rest], (float)target[rest], scale, slope);
+        dx[rest] = (T)slope;
+    }
+    sum = block_sum<BLOCK>(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradient(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
                       float* __restrict__ partial, int n, int micro) {
@@ -69,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     sum = block_sum<BLOCK>(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int n, int micro) {

@@ -1,24 +1,42 @@
 // /// opbench
-// title     = "one block per row, results joined by halves in shared memory"
-// builds_on = "thread_per_output"
-// mechanism = ["coalesced", "block_reduction"]
-// tune      = { BLOCK = [256, 128, 512] }
-// requires  = ["inner == 1"]
+// requires = ["inner == 1"]
 // define   = { BF16 = "dtype == 'bf16'", HAS_INDEX = "has_index", OP = "op" }
 //
 // [supports]
 // op    = ["sum", "mean", "max", "min", "prod", "l1", "l2", "argmax", "argmin"]
 // dtype = ["f32", "bf16"]
 //
-// [[launch]]
+// [variant.block_per_row]
+// title     = "one block per row, results joined by halves in shared memory"
+// builds_on = "thread_per_output"
+// mechanism = ["coalesced", "block_reduction"]
+// tune      = { BLOCK = [256, 128, 512] }
+// define    = { BY_WARP = "0" }
+//
+// [[variant.block_per_row.launch]]
 // kernel = "reduce_block_per_row"
 // grid   = ["outer"]
 // block  = ["BLOCK"]
+//
+// [variant.warp_per_row]
+// title     = "one warp per row, results joined by shuffles: no barrier"
+// builds_on = "block_per_row"
+// mechanism = ["coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "unrolled"]
+// tune      = { ROWS_PER_BLOCK = [8, 4] }
+// define    = { BY_WARP = "1" }
+//
+// [[variant.warp_per_row.launch]]
+// kernel = "reduce_warp_per_row"
+// grid   = ["cdiv(outer, ROWS_PER_BLOCK)"]
+// block  = ["32", "ROWS_PER_BLOCK"]
 // ///
 //
 // Neighbouring threads read neighbouring elements; a thread's own are BLOCK elements apart. Then half of the threads
 // join the results of the other half, until one is left. Limits: a barrier for each of log2(BLOCK) steps, and short
 // rows leave most threads idle.
+//
+// In warp_per_row five shuffles replace the steps in shared memory, and no warp waits for another. A lane issues four
+// loads before it uses the first. Limits: 4 bytes (2) per access, and few long rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -67,6 +85,34 @@ __device__ __forceinline__ Out finished(float result, int index, int axis) {
     return (Out)(mode == Mode::mean ? result / axis : mode == Mode::l2 ? sqrtf(result) : result);
 }
 
+#if BY_WARP
+extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
+    reduce_warp_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
+    // x [outer][axis]; out [outer]
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
+    if (row >= outer) return;  // a whole warp
+    const T* source = x + (size_t)row * axis;
+    float result = nothing();
+    int index = no_index;
+    for (int first = threadIdx.x; first < axis; first += 4 * 32) {
+        T element[4];
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            if (first + u * 32 < axis) element[u] = source[first + u * 32];
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+            if (first + u * 32 < axis) join(result, index, term((float)element[u]), first + u * 32);
+        }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, result, step);
+        join(result, index, other, is_index ? __shfl_xor_sync(0xffffffffu, index, step) : 0);
+    }
+    if (threadIdx.x == 0) out[row] = finished(result, index, axis);
+}
+#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     reduce_block_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
     // x [outer][axis]; out [outer]
@@ -87,3 +133,4 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
     if (threadIdx.x == 0) out[blockIdx.x] = finished(result, index, axis);
 }
+#endif
