@@ -460,7 +460,9 @@ class _Writer:
                 pointers += [buffer] if buffer else []
                 if argument_group.is_struct and text.startswith("{ buffer"):
                     self.proposal.guess(
-                        f"the offset into '{buffer}'", "0", "a structure in a header cannot have an offset"
+                        f"the offset into '{buffer}'",
+                        "0",
+                        "an address in a structure cannot have an offset",
                     )
                     text = f'"{buffer}"'
                 field_texts.append(text)

@@ -76,13 +76,13 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
     gpu_product = product(code_request.gpu)
     catalog = Catalog(code_request.roots)
     signs: dict[tuple[str, str, int], DetectedSign] = {}
-    faults, arch, missing = list[CompileFault](), "", ""
+    faults, arch, missing_reason = list[CompileFault](), "", ""
     cases = []
     for packed in code_request.cases:
         try:
             cases.append(unpack(catalog, packed))
         except (OSError, OpbenchError) as error:  # A confined process may not read every header.
-            missing = str(error)
+            missing_reason = str(error)
     for index, compiled in resources_of(cases, code_request.gpu):
         case = cases[index]
         if compiled.compile_error:
@@ -90,7 +90,7 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
             file, line = (str(location.file), location.line) if location else ("", 0)
             faults.append(CompileFault(case.name, compiled.compile_error.message, file, line))
         if compiled.missing or gpu_product is None:
-            missing = compiled.missing
+            missing_reason = compiled.missing
             continue
         try:
             build_request = case.request()
@@ -100,13 +100,13 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
             try:
                 kernels = sass.disassemble(module.cubin.read_bytes(), (source.path for source in case.variant.sources))
             except EnvironmentFault as error:
-                kernels, missing = {}, str(error)
+                kernels, missing_reason = {}, str(error)
         except OpbenchError as error:
-            missing = str(error)
+            missing_reason = str(error)
             continue
         for sign in signs_of(case, ptx, kernels):
             signs.setdefault((sign.rule.name, sign.file, sign.line), sign)
-    return CompiledCode(arch, missing, tuple(signs.values()), tuple(faults))
+    return CompiledCode(arch, missing_reason, tuple(signs.values()), tuple(faults))
 
 
 if __name__ == "__main__":

@@ -243,5 +243,5 @@ def _buffers_of(launch: KernelLaunch, argument: Argument) -> set[str]:
     """Return the buffers that an argument of a launch refers to."""
     if isinstance(argument, Struct):
         return set(argument.names())
-    maps = {tensor_map.name: tensor_map.tensor for tensor_map in launch.tensor_maps}
-    return {maps.get(argument, argument)} if isinstance(argument, str) else set()
+    tensor_by_map = {tensor_map.name: tensor_map.tensor for tensor_map in launch.tensor_maps}
+    return {tensor_by_map.get(argument, argument)} if isinstance(argument, str) else set()
