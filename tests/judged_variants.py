@@ -2,7 +2,8 @@
 
     python tests/judged_variants.py FILE [--count 300] [--jobs 1] [--limit SECONDS]
 
-FILE gets a line of JSON per variant as soon as its verdict is known, so the same command continues a stopped run.
+FILE gets a line of JSON per variant as soon as its verdict is known, so the same command continues a stopped run,
+of which FILE.xz is enough.
 A line has the variant, the answer, the code and reason of a refusal, the secret seed, seconds, and the first 16 digits
 of the SHA-256 of its file. Every operator gives its first variants before any gives its next one. The last line printed
 counts the answers; exit code 1: a variant was not accepted.
@@ -27,6 +28,7 @@ from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
+from opbench.records import stored_file, unpacked
 
 MOST_CONFIGS = 24
 """Variants with more configs take minutes; tests/test_variants.py checks them."""
@@ -65,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=float("inf"), help="begin no variant after these seconds")
     options = parser.parse_args(arguments)
     began = time.monotonic()
+    if not options.file.exists() and (packed := stored_file(options.file)).exists():
+        options.file.write_bytes(unpacked(packed))
     known = options.file.read_text(encoding="utf-8").splitlines() if options.file.exists() else []
     lines = {line["variant"]: line for line in map(json.loads, known)}
     wanted = [variant for variant in spread(Catalog(), options.count) if variant.id not in lines]

@@ -13,6 +13,7 @@ from opbench.errors import LaunchError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.operator import Operator
+from opbench.kernels.shapes import emulated_work
 from opbench.results.result import Launched, Verdict
 
 HUGE_ELEMENTS = 1 << 31
@@ -68,7 +69,7 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
     Each item is a list with the longest problem first; a variant takes the first one that it supports with few threads.
     """
     covered: set[tuple[str, str]] = set()
-    for problem in sorted(examples, key=_work_of):
+    for problem in sorted(examples, key=emulated_work):
         modes = [f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str)]
         for axis, size in problem.axes.items():
             uncovered = {(axis, mode) for mode in modes or [""]} - covered
@@ -78,15 +79,12 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
             if affordable_problems := [
                 long_problem
                 for long_problem in problems
-                if long_problem and _work_of(long_problem) <= MAX_LONG_WORK and long_problem.bytes() > problem.bytes()
+                if long_problem
+                and emulated_work(long_problem) <= MAX_LONG_WORK
+                and long_problem.bytes() > problem.bytes()
             ]:
                 covered |= uncovered
                 yield affordable_problems
-
-
-def _work_of(problem: Operator) -> float:
-    """Return the FLOPs of a problem plus a quarter of its bytes, as an estimate of the time on the CPU."""
-    return problem.flops() + problem.bytes() / 4
 
 
 def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator | None:

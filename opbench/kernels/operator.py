@@ -131,6 +131,10 @@ class Operator:
         """Return the floating-point operations of the textbook algorithm; 0 for an operator that only copies data."""
         return 0
 
+    def comparisons(self) -> int:
+        """Return the comparisons of the textbook algorithm, which are no FLOPs, where they exceed its elements."""
+        return 0
+
     reference: ClassVar[Callable[..., np.ndarray | Arrays]]
     """Method: the result from inputs by name, as an array, or as a dict by output name for several outputs.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from opbench.errors import UsageError
 from opbench.kernels import expression
-from opbench.kernels.operator import Operator
+from opbench.kernels.operator import MAX_I32, Operator
 from opbench.kernels.variant import Config, Variant
 
 Axes = dict[str, int | str]
@@ -62,8 +62,8 @@ class GeneratedShapes:
 
 
 def emulated_work(problem: Operator) -> float:
-    """Return FLOPs plus elements moved: an estimate of the time on the CPU emulator."""
-    return problem.flops() + problem.bytes() / 4
+    """Return operations plus elements moved: an estimate of the time on the CPU emulator."""
+    return problem.flops() + problem.comparisons() + problem.bytes() / 4
 
 
 def make_shapes(
@@ -152,6 +152,8 @@ class _Search:
         }
         rule_numbers |= {config[name] for config in self.configs for name in names_in_rules & self.variant.tune.keys()}
         multiples = {*DEFAULT_SIZES, *(rule_number * factor for rule_number in rule_numbers for factor in SIZE_FACTORS)}
+        # Larger numbers limit products of axes; as a size, such as a stride, they would not fit into an int.
+        multiples = {size for size in multiples if size <= MAX_I32}
         not_axes = self.allowed.keys() | self.variant.tune.keys() | self.variant.define.keys()
         axes = [f.name for f in fields(self.operator) if f.name not in self.allowed]
         names_property = bool(names_in_rules - set(axes) - not_axes)

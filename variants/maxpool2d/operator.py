@@ -80,6 +80,10 @@ class MaxPool2d(Pool2dGeometry):
         tied = {places: places, "dout": "d.out"}
         return [Gradient("maxpool2d_backward", axes, tied, {"dx": "d.x"})] if wanted else []
 
+    def comparisons(self) -> int:
+        """Return the elements of all windows."""
+        return self.n * self.c * self.p * self.q * self.window**2
+
     def reference(self, x: np.ndarray) -> np.ndarray | Arrays:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""
         image = self.pad(self.channels_first(x), -np.inf)

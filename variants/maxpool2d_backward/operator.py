@@ -82,6 +82,10 @@ class MaxPool2dBackward(Pool2dGeometry):
         """Return one addition per window, and one per pixel if a gradient is added."""
         return self.n * self.c * (self.p * self.q + (self.h * self.w if self.epilogue == "add" else 0))
 
+    def comparisons(self) -> int:
+        """Return the elements of all windows."""
+        return self.n * self.c * self.p * self.q * self.window**2
+
     def reduction(self) -> int:
         """Return the number of windows that may share a pixel, plus one if a gradient is added."""
         return (-(-self.window // self.stride)) ** 2 + (self.epilogue == "add")

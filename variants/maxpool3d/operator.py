@@ -37,6 +37,10 @@ class MaxPool3d(Pool3dGeometry):
     outputs = {"out": "n c z p q"}
     library = "torch"
 
+    def comparisons(self) -> int:
+        """Return the elements of all windows."""
+        return self.n * self.c * self.z * self.p * self.q * self.window_d * self.window_h * self.window_w
+
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The maximum over one shifted, strided slice of the padded volume per position in the window."""
         volume = self.pad(x, -np.inf)
