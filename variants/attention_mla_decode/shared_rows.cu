@@ -1,8 +1,12 @@
 // /// opbench
+// title     = "a block copies a tile of tokens to shared memory, once for all heads of its warps"
+// builds_on = "online"
 // mechanism = [
 //     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",
 //     "vectorised_access",
 // ]
+// tune      = { WARPS = [8, 4], HEADS = [2, 1, 4], TILE = [16, 8] }
+// where     = ["HEADS == 2 or (TILE == 16 and WARPS == 8)"]
 // supports.ragged = ["no", "yes"]
 // supports.dtype  = ["bf16", "f32"]
 // requires  = ["rank + rope_depth <= 600", "sequences <= 65535"]
@@ -16,59 +20,17 @@
 // ROPE_COLUMNS = "rope_depth // lanes"
 // KEY_DEPTH    = "key_depth"
 // PAGE_SIZE    = "page_size"
-// HEAD_PARTS   = "cdiv(heads, WARPS * HEADS)"
 //
-// [variant.shared_rows]
-// title     = "a block copies a tile of tokens to shared memory, once for all heads of its warps"
-// builds_on = "online"
-// tune      = { WARPS = [8, 4], HEADS = [2, 1, 4], TILE = [16, 8] }
-// where     = ["HEADS == 2 or (TILE == 16 and WARPS == 8)"]
-// define    = { SPLIT = "0" }
-//
-// [[variant.shared_rows.launch]]
+// [[launch]]
 // kernel = "mla_shared_rows"
-// grid   = ["HEAD_PARTS", "sequences"]
+// grid   = ["cdiv(heads, WARPS * HEADS)", "sequences"]
 // block  = [32, "WARPS"]
 // args   = ["q_nope", "q_pe", "ckv", "kpe", "page_table", "lengths", "out", "heads", "pages_per_sequence"]
-//
-// [variant.split]
-// title     = "as many blocks as the GPU holds share the tokens of a sequence; a second kernel merges their averages"
-// builds_on = "shared_rows"
-// mechanism = ["split_k"]
-// tune      = { WARPS = [8], HEADS = [2, 1], TILE = [16, 8], PER_SM = [2, 1] }
-// where     = ["TILE == 16 or PER_SM == 2"]
-// define    = { SPLIT = "1", STEPS = "cdiv(keys, TILE)" }
-//
-// [variant.split.workspace]
-// averages   = "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS))) * sequences * heads * rank"
-// statistics = "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS))) * sequences * heads * 2"
-//
-// [[variant.split.launch]]
-// kernel = "mla_shared_rows"
-// grid   = ["HEAD_PARTS", "sequences", "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS)))"]
-// block  = [32, "WARPS"]
-// args   = [
-//     "q_nope", "q_pe", "ckv", "kpe", "page_table", "lengths", "averages", "statistics", "heads", "pages_per_sequence",
-// ]
-//
-// [[variant.split.launch]]
-// kernel = "mla_merge"
-// grid   = ["heads", "sequences"]
-// block  = ["min(1024, 32 * cdiv(rank, 32))"]
-// args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS)))"]
 // ///
 //
 // All heads share the cache, which is the point of latent attention: a token that is read once serves WARPS * HEADS
 // heads. A warp reads a row from shared memory once for its HEADS heads, whose shuffles are independent. Limits: there
 // are as many blocks as sequences, if a block has all heads; copies and sums take turns at the barriers.
-//
-// In split a block has a part of a sequence's tokens. It writes its average with the maximum and the sum of its weights,
-// and the second kernel merges the parts of each head. Limit: products on CUDA cores. With 16 heads a token costs
-// 35,000 FLOPs and 1,152 bytes in bf16, which is more than CUDA cores compute while DRAM delivers it. Idea: Dao et al.,
-// "Flash-Decoding for long-context inference" (2023).
-#if SPLIT
-#include <opbench/decode_parts.cuh>
-#endif
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -76,7 +38,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
-constexpr int COLUMNS = RANK_COLUMNS + ROPE_COLUMNS, RANK = RANK_COLUMNS * VECTOR;
+constexpr int COLUMNS = RANK_COLUMNS + ROPE_COLUMNS;
 constexpr int CHUNKS = (COLUMNS + 31) / 32, RANK_CHUNKS = (RANK_COLUMNS + 31) / 32;
 typedef PACK Pack;  // what one load or store moves
 
@@ -154,37 +116,19 @@ struct Queries {
 
 // q_nope, out [sequences][heads][rank]; q_pe [sequences][heads][rope_depth]; ckv [pages][page_size][rank];
 // kpe [pages][page_size][rope_depth]; page_table [sequences][pages_per_sequence]; lengths [sequences]
-#if SPLIT
-// averages [sequences][heads][parts][rank], not yet divided by their sums; statistics: maximum and sum, without rank
-#endif
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     mla_shared_rows(const T* __restrict__ q_nope, const T* __restrict__ q_pe, const T* __restrict__ ckv,
                     const T* __restrict__ kpe, const int* __restrict__ page_table, const int* __restrict__ lengths,
-#if SPLIT
-                    float* __restrict__ averages, float2* __restrict__ statistics,
-#else
-                    T* __restrict__ out,
-#endif
-                    int heads, int pages_per_sequence) {
+                    T* __restrict__ out, int heads, int pages_per_sequence) {
     __shared__ Pack tile[TILE][COLUMNS];
-#if SPLIT
-    const int sequence = blockIdx.y, length = lengths[sequence], part = blockIdx.z, parts = gridDim.z;
-#else
     const int sequence = blockIdx.y, length = lengths[sequence];
-#endif
     const int head = (blockIdx.x * WARPS + threadIdx.y) * HEADS, count = min(HEADS, heads - head);
     const size_t row = (size_t)sequence * heads + head;
-#if SPLIT
-    const int share = ((length + parts - 1) / parts + TILE - 1) / TILE * TILE;
-    const int end = min((part + 1) * share, length);
-#else
-    const int part = 0, share = length, end = length;
-#endif
     page_table += (size_t)sequence * pages_per_sequence;
     Queries own;
     if (count > 0) own.load(q_nope, q_pe, row, count);
-    for (int first = part * share; first < end; first += TILE) {
-        const int tokens = min(TILE, end - first);
+    for (int first = 0; first < length; first += TILE) {
+        const int tokens = min(TILE, length - first);
         copy_tokens(tile, ckv, kpe, page_table, first, tokens);
         __syncthreads();
         if (count > 0)
@@ -194,30 +138,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
         if (h >= count) break;
-#if SPLIT
-        const size_t at = (row + h) * parts + part;
-        if (threadIdx.x == 0) statistics[at] = make_float2(own.maximum[h], own.sum[h]);
-#endif
 #pragma unroll
         for (int c = 0; c < RANK_CHUNKS; ++c) {
             const int column = c * 32 + threadIdx.x;
             if (column >= RANK_COLUMNS) break;
 #pragma unroll
-            for (int i = 0; i < VECTOR; ++i) {
-                const float average = own.average[h][c * VECTOR + i];
-#if SPLIT
-                averages[at * RANK + column * VECTOR + i] = average;
-#else
-                out[(row + h) * RANK + column * VECTOR + i] = (T)(average / own.sum[h]);
-#endif
-            }
+            for (int i = 0; i < VECTOR; ++i)
+                out[(row + h) * RANK_COLUMNS * VECTOR + column * VECTOR + i] =
+                    (T)(own.average[h][c * VECTOR + i] / own.sum[h]);
         }
     }
 }
-
-#if SPLIT
-extern "C" __global__ void mla_merge(const float* __restrict__ averages, const float2* __restrict__ statistics,
-                                     T* __restrict__ out, int parts) {
-    opbench::merge_parts<RANK>(averages, statistics, out, parts);
-}
-#endif

@@ -1,4 +1,8 @@
 // /// opbench
+// title     = "one block per group of one image, three passes, sums by shuffles and shared memory"
+// builds_on = "thread_per_group"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes"]
+// tune      = { BLOCK = [512, 256, 1024, 128] }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], activation = ["none", "silu"] }
 //
 // [define]
@@ -9,29 +13,8 @@
 // WIDTH  = "width"
 // PIXELS = "pixels"
 //
-// [variant.block_per_group]
-// title     = "one block per group of one image, three passes, sums by shuffles and shared memory"
-// builds_on = "thread_per_group"
-// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes"]
-// tune      = { BLOCK = [512, 256, 1024, 128] }
-// define    = { REGISTERS = "0" }
-//
-// [[variant.block_per_group.launch]]
+// [[launch]]
 // kernel = "groupnorm_block_per_group"
-// grid   = ["batch * groups"]
-// block  = ["BLOCK"]
-// args   = ["x", "weight", "bias", "out", "mean", "rstd"]
-//
-// [variant.registers]
-// title     = "one block per group, the group kept in registers: read once"
-// builds_on = "block_per_group"
-// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes", "fewer_passes"]
-// tune      = { BLOCK = [1024, 512, 256, 128] }
-// requires  = ["ITEMS <= (32 if layout == 'nchw' else 16)"]
-// define    = { ITEMS = "cdiv(width * pixels, BLOCK)", REGISTERS = "1" }
-//
-// [[variant.registers.launch]]
-// kernel = "groupnorm_registers"
 // grid   = ["batch * groups"]
 // block  = ["BLOCK"]
 // args   = ["x", "weight", "bias", "out", "mean", "rstd"]
@@ -40,10 +23,6 @@
 // Lanes read along the group: its planes in nchw, the channels of one pixel after the other in nhwc. The second and
 // third pass find what fits there in the L1 cache, else in the L2 cache. Limits: three passes, each waiting at barriers
 // for the one before; in nhwc a group's channels may be less than the 32 bytes of a sector.
-//
-// In registers a thread keeps up to 32 elements of the group, whose loads are all in flight together; memory is read
-// once and written once. Limits: 4 bytes (2) per access, and groups of at most 32768 elements; in nhwc half as many, as
-// addresses need registers too.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -84,43 +63,6 @@ __device__ __forceinline__ int channel_of(int group, int i) {
     return group % GROUPS * WIDTH + (NHWC ? i % WIDTH : i / PIXELS);
 }
 
-#if REGISTERS
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    groupnorm_registers(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-                        T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd) {
-    // x, out [batch][channels][pixels] (nhwc: [batch][pixels][channels]); weight, bias [channels]; mean, rstd
-    // [batch][groups]
-    __shared__ float shared[BLOCK / 32];
-    constexpr int size = WIDTH * PIXELS;
-    const int group = blockIdx.x;
-    T value[ITEMS];
-    float sum = 0.0f, squares = 0.0f;
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int i = k * BLOCK + threadIdx.x;
-        value[k] = size % BLOCK == 0 || i < size ? x[place_of(group, i)] : (T)0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) sum += (float)value[k];
-    const float centre = over_block(sum, shared) / size;
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const float centred = (float)value[k] - centre;
-        if (size % BLOCK == 0 || k * BLOCK + threadIdx.x < size) squares += centred * centred;
-    }
-    const float factor = rsqrtf(over_block(squares, shared) / size + 1e-5f);
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int i = k * BLOCK + threadIdx.x;
-        if (size % BLOCK != 0 && i >= size) break;
-        const int c = channel_of(group, i);
-        out[place_of(group, i)] = (T)activated(((float)value[k] - centre) * factor * weight[c] + bias[c]);
-    }
-    if (threadIdx.x != 0) return;
-    mean[group] = centre;
-    rstd[group] = factor;
-}
-#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_block_per_group(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                               T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd) {
@@ -146,4 +88,3 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     mean[group] = centre;
     rstd[group] = factor;
 }
-#endif

@@ -1,35 +1,19 @@
 // /// opbench
+// title     = "fragments by ldmatrix from swizzled tiles: four matrices per instruction, b transposed on the way"
+// builds_on = "mma_plain"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "tensor_core",
 // ]
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
+// tune      = { BM = [128, 64], BN = [128, 64] }
 // compute_capability = "8.0"
 //
-// [variant.mma_ldmatrix]
-// title     = "fragments by ldmatrix from swizzled tiles: four matrices per instruction, b transposed on the way"
-// builds_on = "mma_plain"
-// tune      = { BM = [128, 64], BN = [128, 64] }
-// define    = { ASYNC = "0" }
-//
-// [[variant.mma_ldmatrix.launch]]
+// [[launch]]
 // kernel = "matmul_mma_ldmatrix"
 // grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
 // block  = ["BM // 64 * (BN // 32) * 32"]
-//
-// [variant.mma_cp_async]
-// title     = "cp.async fills a ring of STAGES tiles while earlier ones are multiplied; one barrier a step"
-// builds_on = "mma_ldmatrix"
-// mechanism = ["fewer_barriers", "double_buffer", "async_copy"]
-// tune      = { BM = [128, 64], BN = [128, 64], STAGES = [3, 2] }
-// define    = { ASYNC = "1" }
-//
-// [[variant.mma_cp_async.launch]]
-// kernel = "matmul_mma_ldmatrix"
-// grid   = ["cdiv(m, BM) * cdiv(n, BN)"]
-// block  = ["BM // 64 * (BN // 32) * 32"]
-// shared = "STAGES * (BM + BN) * 128"
 // ///
 //
 // ldmatrix reads four 8 x 8 matrices at once and hands each thread the elements that mma.sync wants from it: each
@@ -39,15 +23,6 @@
 // (xor), so that eight rows at one chunk, and also the 16-byte stores that fill the tile, touch all 32 banks once.
 // Limit: the tiles still go through registers, and the tensor cores wait while the next ones are loaded. After the
 // shared memory layouts of CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
-//
-// mma_cp_async fills the tiles by cp.async instead, which copies 16 bytes from global to shared memory without a
-// register in between, and the thread goes on at once: a number of source bytes of 0 writes zeros, which serves the
-// edges. Each step's copies are one group. While a step is multiplied, the copies of the next STAGES - 1 are under way,
-// so that the latency of HBM and L2 is hidden behind matrix instructions. One barrier a step is enough: behind it every
-// thread's copies of this step have arrived, and nobody reads the stage of the step before any more, which is the one
-// that is filled next. Limit: the first fragments of a step are loaded while the tensor cores wait, and mma.sync
-// itself, which reaches some 62 % of Hopper's tensor cores; mma.cu goes on from here. After CUTLASS 2's multistage
-// kernels for Ampere.
 
 #include <cuda_bf16.h>
 
@@ -84,75 +59,22 @@ __device__ __forceinline__ int swizzled(int row, int at) {
     return row * width + (at / 8 ^ row % 8) * 8;
 }
 
-#if ASYNC
-// 16 bytes to shared memory, or zeros where they lie outside: then `from` is not read.
-__device__ __forceinline__ void copy8(Bits* to, const __nv_bfloat16* from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-// Until all of this thread's groups but the last `pending` have arrived.
-template <int pending>
-__device__ __forceinline__ void wait_for_groups() {
-    asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
-}
-#else
 __device__ __forceinline__ uint4 load8(const __nv_bfloat16* from, bool inside) {
     return inside ? *reinterpret_cast<const uint4*>(from) : make_uint4(0u, 0u, 0u, 0u);
 }
-#endif
 
 // a [m][k], b [k][n], out [m][n], all aligned to 16 bytes
 extern "C" __global__ void __launch_bounds__(THREADS)
     matmul_mma_ldmatrix(const __nv_bfloat16* __restrict__ a, const __nv_bfloat16* __restrict__ b,
                         __nv_bfloat16* __restrict__ out, int m, int n, int k) {
-#if ASYNC
-    extern __shared__ __align__(128) Bits stages[];  // STAGES of a tile of a and a tile of b
-#else
     __shared__ __align__(128) Bits a_tile[BM * BK], b_tile[BK * BN];
-#endif
     const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the columns of b
     const int row0 = (int)(blockIdx.x % tiles_m) * BM, col0 = (int)(blockIdx.x / tiles_m) * BN;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warp_row = warp / WARPS_N * WM, warp_col = warp % WARPS_N * WN;
     float sum[WM / 16][WN / 8][4] = {};
 
-#if ASYNC
-    const int steps = (k + BK - 1) / BK;
-    const auto fetch = [&](int step) {
-        Bits *const a_tile = stages + step % STAGES * (BM * BK + BK * BN), *const b_tile = a_tile + BM * BK;
-        const int k0 = step * BK;
-#pragma unroll
-        for (int i = threadIdx.x; i < BM * BK / 8; i += THREADS) {
-            const int row = i / (BK / 8), at = i % (BK / 8) * 8;
-            const bool inside = row0 + row < m && k0 + at < k;
-            copy8(a_tile + swizzled<BK>(row, at), inside ? a + (size_t)(row0 + row) * k + k0 + at : a, inside);
-        }
-#pragma unroll
-        for (int i = threadIdx.x; i < BK * BN / 8; i += THREADS) {
-            const int row = i / (BN / 8), at = i % (BN / 8) * 8;
-            const bool inside = k0 + row < k && col0 + at < n;
-            copy8(b_tile + swizzled<BN>(row, at), inside ? b + (size_t)(k0 + row) * n + col0 + at : b, inside);
-        }
-    };
-#pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-        if (step < steps) fetch(step);
-        end_group();  // a group may be empty, so that their number says how far the copies are
-    }
-    for (int step = 0; step < steps; ++step)
-#else
-    for (int k0 = 0; k0 < k; k0 += BK)
-#endif
-    {
-#if ASYNC
-        wait_for_groups<STAGES - 2>();
-        __syncthreads();
-        if (step + STAGES - 1 < steps) fetch(step + STAGES - 1);
-        end_group();
-        const Bits *const a_tile = stages + step % STAGES * (BM * BK + BK * BN), *const b_tile = a_tile + BM * BK;
-#else
+    for (int k0 = 0; k0 < k; k0 += BK) {
 #pragma unroll
         for (int i = threadIdx.x; i < BM * BK / 8; i += THREADS) {
             const int row = i / (BK / 8), at = i % (BK / 8) * 8;
@@ -166,7 +88,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             *reinterpret_cast<uint4*>(b_tile + swizzled<BN>(row, at)) = load8(from, k0 + row < k && col0 + at < n);
         }
         __syncthreads();
-#endif
 #pragma unroll
         for (int kk = 0; kk < BK; kk += 16) {
             // The matrices of a fragment: the upper eight rows, the lower ones, then both again eight columns on.
@@ -183,9 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 for (int j = 0; j < WN / 8; ++j)
                     multiply(sum[i][j], a_part[i], b_part[j / 2][j % 2 * 2], b_part[j / 2][j % 2 * 2 + 1]);
         }
-#if !ASYNC
         __syncthreads();  // before the next step overwrites the tiles
-#endif
     }
 
     const int group = lane / 4, pair = lane % 4 * 2;

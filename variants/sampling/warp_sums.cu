@@ -1,7 +1,10 @@
 // /// opbench
+// title     = "16-byte loads and sums by shuffles; each pass tests several limits and settles BITS bits"
+// builds_on = "block_per_row"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_barriers", "fewer_passes", "compile_time_sizes",
 // ]
+// tune      = { BLOCK = [512, 1024], BITS = [2, 3, 1] }
 // supports  = { filter = ["top_k_top_p", "top_k", "top_p"], dtype = ["f32", "bf16", "f16"] }
 //
 // [define]
@@ -19,31 +22,11 @@
 // grid   = ["rows"]
 // block  = ["BLOCK"]
 // args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability"]
-//
-// [variant.warp_sums]
-// title     = "16-byte loads and sums by shuffles; each pass tests several limits and settles BITS bits"
-// builds_on = "block_per_row"
-// tune      = { BLOCK = [512, 1024], BITS = [2, 3, 1] }
-// define    = { RADIX = "0" }
-//
-// [variant.radix]
-// title     = "histograms of masses and numbers in shared memory: a pass settles 10 bits of the smallest kept one"
-// builds_on = "warp_sums"
-// mechanism = ["fewer_operations"]
-// tune      = { BLOCK = [1024, 512] }
-// define    = { RADIX = "1" }
 // ///
 //
 // A pass compares each element with 2^BITS - 1 limits, so that 30 bits take 30 / BITS passes; bf16 and f16 have fewer
 // bits. Warps add up by shuffles, and one barrier joins their sums. Limit: the comparisons, 2^BITS - 1 of them with a
 // 64-bit addition each; still a third to a half of the passes.
-//
-// radix makes a histogram instead. The upper 10 bits of a number between 0 and 1 are its exponent and three more bits,
-// so that the elements of a row spread over many bins. One scan over the bins finds the bin of the smallest kept
-// element. The next pass counts only elements of that bin, by their next 10 bits. The first histogram serves both
-// filters: top_k and top_p take 5 passes in f32, and 3 in bf16 and f16 where that many bits suffice. Limit: atomics on
-// shared memory in the first pass, and one block per row, so that few rows leave most of the GPU idle. Idea: radix
-// selection, as in Alabi et al., "Fast K-selection algorithms for graphics processing units" (2012).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -72,12 +55,7 @@ __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
     return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
 }
 
-constexpr int WARPS = BLOCK / 32;
-#if RADIX
-constexpr int DIGIT_BITS = 10, BINS = 1 << DIGIT_BITS, OWN_BINS = BINS / BLOCK;
-#else
-constexpr int LIMITS = (1 << BITS) - 1;
-#endif
+constexpr int WARPS = BLOCK / 32, LIMITS = (1 << BITS) - 1;
 constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
 typedef PACK Pack;                                    // what one load or store moves
 
@@ -85,98 +63,6 @@ __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];
 }
 
-#if RADIX
-struct Histogram {
-    Mass mass[BINS];
-    unsigned number[BINS];
-};
-
-// The elements from a limit on.
-struct Kept {
-    unsigned limit;
-    Mass mass, number;  // above the bins that are not settled yet
-};
-
-// Fill a histogram of the elements that agree with `limit` in all bits from shift + DIGIT_BITS on.
-__device__ __forceinline__ void count_digits(const T* row, unsigned limit, int shift, Histogram& histogram) {
-    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {
-        histogram.mass[bin] = 0;
-        histogram.number[bin] = 0;
-    }
-    __syncthreads();
-    for (int vector = threadIdx.x; vector < VECTORS; vector += BLOCK) {
-        const Pack pack = reinterpret_cast<const Pack*>(row)[vector];
-#pragma unroll
-        for (int i = 0; i < LANES; ++i) {
-            const float p = clamped(element(pack, i));
-            const unsigned digits = code_of(p) >> shift;
-            if (digits >> DIGIT_BITS != limit >> shift >> DIGIT_BITS) continue;
-            const Mass mass = mass_of(p);
-            if (mass != 0) atomicAdd(&histogram.mass[digits % BINS], mass);
-            if (TOP_K) atomicAdd(&histogram.number[digits % BINS], 1u);
-        }
-    }
-    __syncthreads();
-}
-
-#if !TOP_K
-// The mass of all bins, in every thread.
-__device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* sums) {
-    Mass sum = 0;
-    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) sum += histogram.mass[bin];
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp];
-    __syncthreads();  // all have read the sums
-    return sum;
-}
-#endif
-
-// Add the largest digit to the limit with which the kept elements have `wanted` mass or number. All threads get the
-// result, in which the bins above the digit count as kept, and after the last digit its own bin, too.
-template <bool by_number>
-__device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const Histogram& histogram,
-                                       Mass (*sums)[WARPS], Kept& shared) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int top = BINS - 1 - threadIdx.x * OWN_BINS;  // the largest of a thread's bins; thread 0 has the largest
-    Mass mass = 0, number = 0;
-#pragma unroll
-    for (int i = 0; i < OWN_BINS; ++i) {
-        mass += histogram.mass[top - i];
-        number += histogram.number[top - i];
-    }
-    Mass masses = mass, numbers = number;  // up to this thread's bins
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const Mass more = __shfl_up_sync(0xffffffffu, masses, step), most = __shfl_up_sync(0xffffffffu, numbers, step);
-        if (lane >= step) masses += more, numbers += most;
-    }
-    if (lane == 31) sums[0][warp] = masses, sums[1][warp] = numbers;
-    if (threadIdx.x == 0) shared = kept;  // stays if nothing has the wanted mass
-    __syncthreads();
-    masses += kept.mass - mass, numbers += kept.number - number;
-    for (int w = 0; w < warp; ++w) masses += sums[0][w], numbers += sums[1][w];
-    // Of one thread the bins cross the limit: the bins above have less than wanted, those up to the last have enough.
-    const bool crosses =
-        by_number ? numbers < wanted && wanted <= numbers + number : masses < wanted && wanted <= masses + mass;
-    if (crosses) {
-        int bin = top;
-        while (by_number ? numbers + histogram.number[bin] < wanted : masses + histogram.mass[bin] < wanted) {
-            masses += histogram.mass[bin];
-            numbers += histogram.number[bin];
-            --bin;
-        }
-        if (shift <= LOWEST_BIT) masses += histogram.mass[bin];
-        shared = {kept.limit + ((unsigned)bin << shift), masses, numbers};
-    }
-    __syncthreads();
-    kept = shared;
-    __syncthreads();  // all have read, before the next digit
-}
-#else
 // The masses, or numbers, of the elements whose codes are at least first, first + step, ...: in every thread.
 template <bool number, int limits>
 __device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step, Mass (&sum)[limits],
@@ -223,7 +109,6 @@ __device__ __forceinline__ unsigned largest_limit(const T* row, Mass wanted, Mas
     }
     return limit;
 }
-#endif
 
 // Draw the token of a row: the first kept element whose running mass is greater than `wanted`.
 __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, Mass wanted, Mass (*sums)[WARPS],
@@ -287,40 +172,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                        const float* __restrict__ uniform, int* __restrict__ token, float* __restrict__ probability) {
     // probabilities [rows][cols]; top_k, top_p, uniform, token, probability [rows]
-#if RADIX
-    __shared__ Histogram first, next;
-    __shared__ Mass sums[2][WARPS];
-    __shared__ Kept shared;
-#else
     __shared__ Mass sums[LIMITS > 2 ? LIMITS : 2][WARPS];
-#endif
     const int r = blockIdx.x;
     const T* row = probabilities + (size_t)r * VECTORS * LANES;
-#if RADIX
-    count_digits(row, 0, 30 - DIGIT_BITS, first);
-    Kept kept = {};
-#if TOP_K
-    const Mass most = max(1, min(top_k[r], VECTORS * LANES));
-    settle<true>(kept, most, 30 - DIGIT_BITS, first, sums, shared);
-    for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
-        count_digits(row, kept.limit, shift, next);
-        settle<true>(kept, most, shift, next, sums, shared);
-    }
-#else
-    kept.mass = mass_of_all(first, sums[0]);
-#endif
-#if TOP_P
-    const Mass wanted = max((Mass)1, part_of(kept.mass, steps_of(top_p[r]), 0xffffff));
-    kept = {};
-    settle<false>(kept, wanted, 30 - DIGIT_BITS, first, sums, shared);
-    for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
-        count_digits(row, kept.limit, shift, next);
-        settle<false>(kept, wanted, shift, next, sums, shared);
-    }
-#endif
-    const Mass drawn = part_of(kept.mass, min(steps_of(uniform[r]), (Mass)0xffffff), 0);
-    draw(row, kept.limit, kept.mass, drawn, sums, token + r, probability + r);
-#else
     unsigned limit = 0;
     Mass total[1];
 #if TOP_K
@@ -334,5 +188,4 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __syncthreads();  // all have read the sums
     const Mass wanted = part_of(total[0], min(steps_of(uniform[r]), (Mass)0xffffff), 0);
     draw(row, limit, total[0], wanted, sums, token + r, probability + r);
-#endif
 }

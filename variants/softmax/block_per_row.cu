@@ -1,39 +1,19 @@
 // /// opbench
-// define    = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'" }
-// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
-//
-// [variant.block_per_row]
 // title     = "one block per row, three passes, maximum and sum by shuffles and shared memory"
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { ONLINE = "0" }
+// define    = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'" }
+// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 //
-// [[variant.block_per_row.launch]]
+// [[launch]]
 // kernel = "softmax_block_per_row"
-// grid   = ["rows"]
-// block  = ["BLOCK"]
-//
-// [variant.online]
-// title     = "maximum and sum in one pass: the sum is rescaled whenever the maximum grows"
-// builds_on = "block_per_row"
-// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes"]
-// tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { ONLINE = "1" }
-//
-// [[variant.online.launch]]
-// kernel = "softmax_online"
 // grid   = ["rows"]
 // block  = ["BLOCK"]
 // ///
 //
 // Lanes read along the row. The second and third pass find it in the L1 cache if it fits there, else in the L2 cache.
 // Limits: three passes, each waiting at barriers for the one before; short rows leave most threads idle.
-//
-// online makes two passes in place of three, for one more exponential where a thread's maximum grows. Each thread keeps
-// its own maximum and sum; the block's maximum then rescales the sums before they are added. From Milakov and
-// Gimelshein, "Online normalizer calculation for softmax" (2018). Limit: the row is still read twice, one element at a
-// time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -58,32 +38,6 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
     return value;
 }
 
-#if ONLINE
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    softmax_online(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x, out [rows][cols]
-    __shared__ float shared[BLOCK / 32];
-    const T* source = x + (size_t)blockIdx.x * cols;
-    T* target = out + (size_t)blockIdx.x * cols;
-    const float lowest = -3.402823466e38f;  // not -infinity, as x may be: their difference is no number
-    float own = lowest, sum = 0.0f;
-    for (int c = threadIdx.x; c < cols; c += BLOCK) {
-        const float value = (float)source[c];
-        if (value > own) {
-            sum *= __expf(own - value);  // 0 at first, and so is the sum
-            own = value;
-        }
-        sum += __expf(value - own);
-    }
-    const float largest = over_block<true>(own, shared);
-    if (own > lowest) sum *= __expf(own - largest);
-    const float total = over_block<false>(sum, shared), last = LOG ? logf(total) : 1.0f / total;
-    for (int c = threadIdx.x; c < cols; c += BLOCK) {
-        const float below = (float)source[c] - largest;
-        target[c] = (T)(LOG ? below - last : __expf(below) * last);
-    }
-}
-#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     softmax_block_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
     // x, out [rows][cols]
@@ -100,4 +54,3 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         target[c] = (T)(LOG ? below - last : __expf(below) * last);
     }
 }
-#endif

@@ -1,44 +1,22 @@
 // /// opbench
-// supports  = { dtype = ["f32", "bf16"] }
-//
-// [variant.sorted_tiles]
 // title     = "one block per row: the k best and a tile of new elements are sorted in shared memory, tile by tile"
 // builds_on = "maximum_passes"
 // mechanism = ["coalesced", "fewer_passes", "shared_memory_tile"]
 // tune      = { BLOCK = [512, 256] }
 // requires  = ["k <= BLOCK"]
-// define    = { BF16 = "dtype == 'bf16'", SORT = "2 * BLOCK", THRESHOLD = "0" }
+// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", SORT = "2 * BLOCK" }
 //
-// [[variant.sorted_tiles.launch]]
+// [[launch]]
 // kernel = "top_k_sorted_tiles"
 // grid   = ["rows"]
 // block  = ["BLOCK"]
 // args   = ["x", "values", "indices", "cols", "k"]
-//
-// [variant.threshold]
-// title     = "one block per row: only elements larger than the k-th best so far are kept for the next sort"
-// builds_on = "sorted_tiles"
-// mechanism = ["coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled"]
-// tune      = { BLOCK = [512, 1024], ITEMS = [8, 4], SORT = [1024] }
-// where     = ["SORT <= 4 * BLOCK"]
-// requires  = ["2 * k <= SORT"]
-// define    = { BF16 = "dtype == 'bf16'", K = "k", THRESHOLD = "1" }
-//
-// [[variant.threshold.launch]]
-// kernel = "top_k_threshold"
-// grid   = ["rows"]
-// block  = ["BLOCK"]
-// args   = ["x", "values", "indices", "cols"]
 // ///
 //
 // The row is read once. A bitonic network (Batcher, AFIPS 1968) sorts 2 * BLOCK keys, after which the first half has
 // the best so far. Limit: log2(2 * BLOCK) * (log2(2 * BLOCK) + 1) / 2 steps with a barrier each for every BLOCK
 // elements.
-//
-// threshold keeps candidates apart: after n elements in random order, the next one is among the k best with a chance of
-// k / n. Such candidates go to a buffer in shared memory, which is sorted together with the best when it is half full.
-// A candidate for which the buffer has no place waits in its thread until after the sort. Limit: one block per row, so
-// few rows leave most of the GPU idle. Rows in ascending order are the slowest: all elements are candidates.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -46,10 +24,6 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 typedef unsigned long long Key;
-
-#if THRESHOLD
-constexpr int PLACES = SORT - K;  // for candidates
-#endif
 
 // A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
 // for all NaNs and one for both zeros; the complement of the index in the lower half. No key is 0.
@@ -73,52 +47,6 @@ __device__ __forceinline__ void sort_keys(Key* keys) {
         }
 }
 
-#if THRESHOLD
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    top_k_threshold(const T* __restrict__ x, T* __restrict__ values, int* __restrict__ indices, int cols) {
-    // x [rows][cols]; values, indices [rows][K]
-    __shared__ Key keys[SORT];  // the K best in order, then candidates
-    __shared__ int count;
-    const T* row = x + (size_t)blockIdx.x * cols;
-    for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    Key threshold = 0;
-    for (int first = 0; first < cols; first += BLOCK * ITEMS) {
-        Key own[ITEMS];
-#pragma unroll
-        for (int item = 0; item < ITEMS; ++item) {
-            const int i = first + item * BLOCK + threadIdx.x;
-            own[item] = i < cols ? key_of((float)row[i], i) : 0;
-        }
-        for (int candidates = PLACES + 1; candidates > PLACES;) {
-#pragma unroll
-            for (int item = 0; item < ITEMS; ++item) {
-                if (own[item] > threshold) {
-                    const int place = atomicAdd(&count, 1);
-                    if (place >= PLACES) continue;
-                    keys[K + place] = own[item];
-                }
-                own[item] = 0;
-            }
-            __syncthreads();
-            candidates = count;
-            __syncthreads();
-            if (2 * candidates <= PLACES && first + BLOCK * ITEMS < cols) continue;
-            for (int i = K + candidates + threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
-            if (threadIdx.x == 0) count = 0;
-            __syncthreads();
-            sort_keys(keys);
-            threshold = keys[K - 1];
-        }
-    }
-    for (int rank = threadIdx.x; rank < K; rank += BLOCK) {
-        const int index = (int)~(unsigned)keys[rank];
-        values[(size_t)blockIdx.x * K + rank] = row[index];
-        indices[(size_t)blockIdx.x * K + rank] = index;
-    }
-}
-#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     top_k_sorted_tiles(const T* __restrict__ x, T* __restrict__ values, int* __restrict__ indices, int cols, int k) {
     // x [rows][cols]; values, indices [rows][k]
@@ -137,4 +65,3 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         indices[(size_t)blockIdx.x * k + rank] = index;
     }
 }
-#endif

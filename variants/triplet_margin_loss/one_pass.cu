@@ -1,15 +1,13 @@
 // /// opbench
-// supports  = { dtype = ["f32", "bf16"] }
-// workspace = { losses = "rows" }
-//
-// [variant.one_pass]
 // title     = "loss and gradients in one pass: a block has a row, which it reads again from a cache"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512] }
-// define    = { BF16 = "dtype == 'bf16'", VECTORISED = "0" }
+// define    = { BF16 = "dtype == 'bf16'" }
+// supports  = { dtype = ["f32", "bf16"] }
+// workspace = { losses = "rows" }
 //
-// [[variant.one_pass.launch]]
+// [[launch]]
 // kernel = "loss_and_gradients"
 // grid   = ["rows"]
 // block  = ["BLOCK"]
@@ -17,29 +15,7 @@
 //     "anchor", "positive", "negative", "danchor", "dpositive", "dnegative", "losses", "rows", "cols", "micro",
 // ]
 //
-// [[variant.one_pass.launch]]
-// kernel = "mean_of_losses"
-// grid   = [1]
-// block  = [1024]
-// args   = ["losses", "loss", "rows", "micro"]
-//
-// [variant.vectorised]
-// title     = "16-byte accesses, one vector of each input at a time"
-// builds_on = "one_pass"
-// mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
-// tune      = { BLOCK = [256, 128, 512] }
-// requires  = ["cols % LANES == 0"]
-// define    = { BF16 = "dtype == 'bf16'", LANES = "8 if dtype == 'bf16' else 4", VECTORISED = "1" }
-//
-// [[variant.vectorised.launch]]
-// kernel = "loss_and_gradients_vectorised"
-// grid   = ["rows"]
-// block  = ["BLOCK"]
-// args   = [
-//     "anchor", "positive", "negative", "danchor", "dpositive", "dnegative", "losses", "rows", "cols", "micro",
-// ]
-//
-// [[variant.vectorised.launch]]
+// [[launch]]
 // kernel = "mean_of_losses"
 // grid   = [1]
 // block  = [1024]
@@ -48,9 +24,6 @@
 //
 // The gradients of a row need only its own two distances. The block that has added them up reads its three rows again,
 // from L1 or L2, and writes the gradients. Limit: 4 bytes (2) per access.
-//
-// vectorised makes a quarter (an eighth) of the loads and stores of the variant before, for the same lines. Limit: the
-// second pass over three rows, which passes through L1 or L2 once more.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -85,58 +58,6 @@ __device__ __forceinline__ float block_sum(float value) {
     return value;
 }
 
-#if VECTORISED
-__device__ __forceinline__ float lane_of(const uint4& pack, int lane) {
-    return (float)reinterpret_cast<const T*>(&pack)[lane];
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    loss_and_gradients_vectorised(const T* __restrict__ anchor, const T* __restrict__ positive,
-                                  const T* __restrict__ negative, T* __restrict__ danchor, T* __restrict__ dpositive,
-                                  T* __restrict__ dnegative, float* __restrict__ losses, int rows, int cols,
-                                  int micro) {
-    // all tensors [rows][cols], aligned to 16 bytes; losses [rows]; a block has a row
-    __shared__ float factors[2];
-    const int vectors = cols / LANES;
-    const size_t first = (size_t)blockIdx.x * vectors;
-    const uint4* anchors = reinterpret_cast<const uint4*>(anchor) + first;
-    const uint4* positives = reinterpret_cast<const uint4*>(positive) + first;
-    const uint4* negatives = reinterpret_cast<const uint4*>(negative) + first;
-    float near = 0.0f, far = 0.0f;
-    for (int i = threadIdx.x; i < vectors; i += BLOCK) {
-        const uint4 a = anchors[i], p = positives[i], n = negatives[i];
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            const float to_positive = difference(lane_of(a, lane), lane_of(p, lane));
-            const float to_negative = difference(lane_of(a, lane), lane_of(n, lane));
-            near += to_positive * to_positive;
-            far += to_negative * to_negative;
-        }
-    }
-    near = block_sum<BLOCK>(near);
-    far = block_sum<BLOCK>(far);
-    if (threadIdx.x == 0)
-        losses[blockIdx.x] =
-            loss_of_row(sqrtf(near), sqrtf(far), 1.0f / (float)((long long)rows * micro), factors[0], factors[1]);
-    __syncthreads();
-    near = factors[0];
-    far = factors[1];
-    for (int i = threadIdx.x; i < vectors; i += BLOCK) {
-        uint4 a = anchors[i], p = positives[i], n = negatives[i];
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            const float to_positive = difference(lane_of(a, lane), lane_of(p, lane)) * near;
-            const float to_negative = difference(lane_of(a, lane), lane_of(n, lane)) * far;
-            reinterpret_cast<T*>(&a)[lane] = (T)(to_positive - to_negative);
-            reinterpret_cast<T*>(&p)[lane] = (T)-to_positive;
-            reinterpret_cast<T*>(&n)[lane] = (T)to_negative;
-        }
-        reinterpret_cast<uint4*>(danchor)[first + i] = a;
-        reinterpret_cast<uint4*>(dpositive)[first + i] = p;
-        reinterpret_cast<uint4*>(dnegative)[first + i] = n;
-    }
-}
-#else
 extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradients(const T* __restrict__ anchor, const T* __restrict__ positive, const T* __restrict__ negative,
                        T* __restrict__ danchor, T* __restrict__ dpositive, T* __restrict__ dnegative,
@@ -168,7 +89,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         dnegative[first + i] = (T)n;
     }
 }
-#endif
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_losses(const float* __restrict__ losses, float* __restrict__ loss, int rows, int micro) {

@@ -1,0 +1,250 @@
+// /// opbench
+// title     = "histograms of masses and numbers in shared memory: a pass settles 10 bits of the smallest kept one"
+// builds_on = "warp_sums"
+// mechanism = [
+//     "coalesced", "vectorised_access", "warp_shuffle", "fewer_barriers", "fewer_passes", "compile_time_sizes",
+//     "fewer_operations",
+// ]
+// tune      = { BLOCK = [1024, 512] }
+// supports  = { filter = ["top_k_top_p", "top_k", "top_p"], dtype = ["f32", "bf16", "f16"] }
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// F16     = "dtype == 'f16'"
+// TOP_K   = "filter != 'top_p'"
+// TOP_P   = "filter != 'top_k'"
+// LANES   = "lanes"
+// VECTORS = "cols // lanes"
+//
+// [[launch]]
+// kernel = "sampling_radix"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
+// args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability"]
+// ///
+//
+// The upper 10 bits of a number between 0 and 1 are its exponent and three more bits, so that the elements of a row
+// spread over many bins. One scan over the bins finds the bin of the smallest kept element. The next pass counts only
+// elements of that bin, by their next 10 bits. The first histogram serves both filters: top_k and top_p take 5 passes
+// in f32, and 3 in bf16 and f16 where that many bits suffice. Limit: atomics on shared memory in the first pass, and
+// one block per row, so that few rows leave most of the GPU idle. Idea: radix selection, as in Alabi et al., "Fast
+// K-selection algorithms for graphics processing units" (2012).
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#elif F16
+#include <cuda_fp16.h>
+typedef __half T;
+#else
+typedef float T;
+#endif
+typedef unsigned long long Mass;  // in units of 2^-31
+
+// A probability between 0 and 1; 0 for NaN.
+__device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
+
+// The bits of a clamped probability, which have the order of the numbers.
+__device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
+constexpr unsigned CODE_OF_ONE = 0x3f800000;
+
+__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+
+// A share between 0 and 1 in steps of 2^-24.
+__device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
+
+// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+__device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
+    return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
+}
+
+constexpr int WARPS = BLOCK / 32, DIGIT_BITS = 10, BINS = 1 << DIGIT_BITS, OWN_BINS = BINS / BLOCK;
+constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
+typedef Packed<T, LANES> Pack;
+
+__device__ __forceinline__ float element(const Pack& pack, int i) { return lane_of<T>(pack, i); }
+
+struct Histogram {
+    Mass mass[BINS];
+    unsigned number[BINS];
+};
+
+// The elements from a limit on.
+struct Kept {
+    unsigned limit;
+    Mass mass, number;  // above the bins that are not settled yet
+};
+
+// Fill a histogram of the elements that agree with `limit` in all bits from shift + DIGIT_BITS on.
+__device__ __forceinline__ void count_digits(const T* row, unsigned limit, int shift, Histogram& histogram) {
+    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {
+        histogram.mass[bin] = 0;
+        histogram.number[bin] = 0;
+    }
+    __syncthreads();
+    for (int vector = threadIdx.x; vector < VECTORS; vector += BLOCK) {
+        const Pack pack = reinterpret_cast<const Pack*>(row)[vector];
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) {
+            const float p = clamped(element(pack, i));
+            const unsigned digits = code_of(p) >> shift;
+            if (digits >> DIGIT_BITS != limit >> shift >> DIGIT_BITS) continue;
+            const Mass mass = mass_of(p);
+            if (mass != 0) atomicAdd(&histogram.mass[digits % BINS], mass);
+            if (TOP_K) atomicAdd(&histogram.number[digits % BINS], 1u);
+        }
+    }
+    __syncthreads();
+}
+
+#if !TOP_K
+// The mass of all bins, in every thread.
+__device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* sums) {
+    Mass sum = 0;
+    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) sum += histogram.mass[bin];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp];
+    __syncthreads();  // all have read the sums
+    return sum;
+}
+#endif
+
+// Add the largest digit to the limit with which the kept elements have `wanted` mass or number. All threads get the
+// result, in which the bins above the digit count as kept, and after the last digit its own bin, too.
+template <bool by_number>
+__device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const Histogram& histogram,
+                                       Mass (*sums)[WARPS], Kept& shared) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int top = BINS - 1 - threadIdx.x * OWN_BINS;  // the largest of a thread's bins; thread 0 has the largest
+    Mass mass = 0, number = 0;
+#pragma unroll
+    for (int i = 0; i < OWN_BINS; ++i) {
+        mass += histogram.mass[top - i];
+        number += histogram.number[top - i];
+    }
+    Mass masses = mass, numbers = number;  // up to this thread's bins
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const Mass more = __shfl_up_sync(0xffffffffu, masses, step), most = __shfl_up_sync(0xffffffffu, numbers, step);
+        if (lane >= step) masses += more, numbers += most;
+    }
+    if (lane == 31) sums[0][warp] = masses, sums[1][warp] = numbers;
+    if (threadIdx.x == 0) shared = kept;  // stays if nothing has the wanted mass
+    __syncthreads();
+    masses += kept.mass - mass, numbers += kept.number - number;
+    for (int w = 0; w < warp; ++w) masses += sums[0][w], numbers += sums[1][w];
+    // Of one thread the bins cross the limit: the bins above have less than wanted, those up to the last have enough.
+    const bool crosses =
+        by_number ? numbers < wanted && wanted <= numbers + number : masses < wanted && wanted <= masses + mass;
+    if (crosses) {
+        int bin = top;
+        while (by_number ? numbers + histogram.number[bin] < wanted : masses + histogram.mass[bin] < wanted) {
+            masses += histogram.mass[bin];
+            numbers += histogram.number[bin];
+            --bin;
+        }
+        if (shift <= LOWEST_BIT) masses += histogram.mass[bin];
+        shared = {kept.limit + ((unsigned)bin << shift), masses, numbers};
+    }
+    __syncthreads();
+    kept = shared;
+    __syncthreads();  // all have read, before the next digit
+}
+
+// Draw the token of a row: the first kept element whose running mass is greater than `wanted`.
+__device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, Mass wanted, Mass (*sums)[WARPS],
+                                     int* token, float* probability) {
+    if (total == 0) {
+        if (threadIdx.x == 0) {
+            *token = -1;
+            *probability = 0.0f;
+        }
+        return;
+    }
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Mass before = 0;  // of earlier tiles
+    for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
+        const int vector = first + threadIdx.x;
+        Pack pack = {};
+        if (vector < VECTORS) pack = reinterpret_cast<const Pack*>(row)[vector];
+        Mass own = 0;
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) {
+            const float p = clamped(element(pack, i));
+            if (code_of(p) >= limit) own += mass_of(p);
+        }
+        Mass running = own;  // of the lanes up to this one
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const Mass other = __shfl_up_sync(0xffffffffu, running, step);
+            if (lane >= step) running += other;
+        }
+        if (lane == 31) sums[turn][warp] = running;
+        __syncthreads();  // one barrier per tile: the next tile writes to the other line
+        Mass tile = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            if (w == warp) running += before + tile;
+            tile += sums[turn][w];
+        }
+        if (running - own <= wanted && wanted < running) {
+            running -= own;
+#pragma unroll
+            for (int i = 0; i < LANES; ++i) {
+                const float p = clamped(element(pack, i));
+                if (code_of(p) < limit || running > wanted) continue;
+                running += mass_of(p);
+                if (running <= wanted) continue;
+                *token = vector * LANES + i;
+                *probability = (float)((double)mass_of(p) / (double)total);
+            }
+        }
+        before += tile;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sampling_radix(const T* __restrict__ probabilities,
+#if TOP_K
+                   const int* __restrict__ top_k,
+#endif
+#if TOP_P
+                   const float* __restrict__ top_p,
+#endif
+                   const float* __restrict__ uniform, int* __restrict__ token, float* __restrict__ probability) {
+    // probabilities [rows][cols]; top_k, top_p, uniform, token, probability [rows]
+    __shared__ Histogram first, next;
+    __shared__ Mass sums[2][WARPS];
+    __shared__ Kept shared;
+    const int r = blockIdx.x;
+    const T* row = probabilities + (size_t)r * VECTORS * LANES;
+    count_digits(row, 0, 30 - DIGIT_BITS, first);
+    Kept kept = {};
+#if TOP_K
+    const Mass most = max(1, min(top_k[r], VECTORS * LANES));
+    settle<true>(kept, most, 30 - DIGIT_BITS, first, sums, shared);
+    for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
+        count_digits(row, kept.limit, shift, next);
+        settle<true>(kept, most, shift, next, sums, shared);
+    }
+#else
+    kept.mass = mass_of_all(first, sums[0]);
+#endif
+#if TOP_P
+    const Mass wanted = max((Mass)1, part_of(kept.mass, steps_of(top_p[r]), 0xffffff));
+    kept = {};
+    settle<false>(kept, wanted, 30 - DIGIT_BITS, first, sums, shared);
+    for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
+        count_digits(row, kept.limit, shift, next);
+        settle<false>(kept, wanted, shift, next, sums, shared);
+    }
+#endif
+    const Mass drawn = part_of(kept.mass, min(steps_of(uniform[r]), (Mass)0xffffff), 0);
+    draw(row, kept.limit, kept.mass, drawn, sums, token + r, probability + r);
+}
