@@ -55,21 +55,27 @@ def is_interpreted(request: BuildRequest) -> bool:
 
 
 def thread_bound(request: BuildRequest, kernel: str) -> int | None:
-    """Return the thread limit of the kernel's __launch_bounds__; None without one or if it is not a constant number."""
+    """Return the thread limit of the kernel's __launch_bounds__; None without one or if it is not a constant number.
+
+    Of a kernel that branches of the preprocessor define several times, the largest limit holds.
+    """
     text = _code(request)
+    limits: list[int | None] = []
     for match in LAUNCH_BOUNDS.finditer(text):
         declaration = re.match(r"[^;{}()]*?(\w+)\s*\(", text[match.end() :])
         if declaration and declaration[1] == plain_kernel(kernel):
             max_threads_text = re.split(r",(?![^()]*\))", match[1])[0]
-            return _constant_value(max_threads_text, dict(request.macros), text)
-    return None
+            limits.append(_constant_value(max_threads_text, dict(request.macros), text))
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if known and len(known) == len(limits) else None
 
 
 def _constant_value(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:
     """Return the value of an arithmetic expression of integers and named constants; None for anything else."""
     for name in set(re.findall(r"\b[A-Za-z_]\w*", expression)):
-        constant = re.search(NAMED_CONSTANT.format(name), text)
-        value = macros.get(name) or (constant[1] if constant else None)
+        constants = {constant.strip() for constant in re.findall(NAMED_CONSTANT.format(name), text)}
+        # Of several definitions in branches of the preprocessor it is not known which one holds.
+        value = macros.get(name) or (constants.pop() if len(constants) == 1 else None)
         value_number = _constant_value(value, macros, text, depth - 1) if value and depth else None
         if value_number is None:
             return None
