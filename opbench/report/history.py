@@ -44,7 +44,9 @@ def history_lines(all_series: Sequence[Series], threshold: float = 0.01, show_al
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
         headings, rows = (*HEADINGS, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
-    return [*(align_columns(headings, rows, left=(0, 5, 6, 7)) if timed else []), *texts]
+    # The case comes last: a terminal wraps long names only, and the numbers stay below each other.
+    rows = [[*cells[1:], cells[0]] for cells in rows]
+    return [*(align_columns((*headings[1:], "case"), rows, left=(4, 5, 6, 7)) if timed else []), *texts]
 
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:

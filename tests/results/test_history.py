@@ -231,7 +231,7 @@ def test_words_and_page(runs: Path) -> None:
     found = history.all_series(connection)
     connection.close()
     text = history_lines(found)
-    (stepped,) = (line for line in text if line.startswith("relu/steps"))
+    (stepped,) = (line for line in text if "  relu/steps" in line)
     assert "20  1.00 ms  1.08 ms" in stepped and "+8.0 % 2026-02-11" in stepped
     assert text[-1] == "4 cases in 20 runs from 2026-02-01 to 2026-02-20: 1 step, 1 slower"
     page = to_page(found, 0.01)
@@ -318,9 +318,9 @@ def test_commits_stand_beside_the_points_of_the_runs_that_told_them(tmp_path: Pa
     found = history.all_series(connection)
     connection.close()
     assert [point.revision for point in found[0].points] == ["", "1a2b3c4", "99aabbc + changes"]
-    assert history_lines(found)[0].split()[-1] == "commits" and history_lines(found)[1].endswith(
-        "? → 99aabbc + changes"
-    )
+    headings, line = history_lines(found)[:2]
+    assert headings.split()[-2:] == ["commits", "case"]
+    assert line.split("  ")[-2:] == ["? → 99aabbc + changes", found[0].case]
     page = to_page(found, 0.01)
     assert "commit 1a2b3c4: 3.00 ms" in page and '<div class="sub">commit 99aabbc + changes</div>' in page
     assert to_json(found)[0]["points"][2]["revision"] == "99aabbc + changes"  # type: ignore[index]
@@ -352,6 +352,6 @@ def test_regressions_come_first_and_the_terminal_gets_forty_lines(cli: Cli) -> N
     history.add_runs(connection, history.find_runs([REPORTS / "repeat-1"]))
     history.add_runs(connection, history.find_runs([REPORTS / "repeat-2"]))
     found = {series.case: series for series in history.all_series(connection, (), 0.01)}
-    shown = [line.split()[0] for line in history_lines(list(found.values()), 0.01, show_all=False)[1:-2]]
+    shown = [line.split()[-1] for line in history_lines(list(found.values()), 0.01, show_all=False)[1:-2]]
     trends = [found[case].trend(0.01) for case in shown if case in found]
     assert trends == sorted(trends, key=TREND_ORDER.index) and trends[0] == "slower"
