@@ -2,11 +2,10 @@
 
     python tests/judged_variants.py FILE [--count 300] [--jobs 1] [--limit SECONDS]
 
-FILE gets a line of JSON per variant as soon as its verdict is known, so the same command continues a stopped run,
-of which FILE.xz is enough.
-A line has the variant, the answer, the code and reason of a refusal, the secret seed, seconds, and the first 16 digits
-of the SHA-256 of its file. Every operator gives its first variants before any gives its next one. The last line printed
-counts the answers; exit code 1: a variant was not accepted.
+FILE gets a line of JSON per variant as soon as its verdict is known, so the same command continues a stopped run; if
+only FILE.xz is there, it is unpacked first. A line has the variant, the answer, the code and reason of a refusal, the
+secret seed, seconds, and the first 16 digits of the SHA-256 of its file. Every operator gives its first variants
+before any gives its next one. The last line printed counts the answers; exit code 1: a variant was not accepted.
 """
 
 from __future__ import annotations

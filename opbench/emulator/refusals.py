@@ -66,8 +66,8 @@ def thread_bound(request: BuildRequest, kernel: str) -> int | None:
         if declaration and declaration[1] == plain_kernel(kernel):
             max_threads_text = re.split(r",(?![^()]*\))", match[1])[0]
             limits.append(_constant_value(max_threads_text, dict(request.macros), text))
-    known = [limit for limit in limits if limit is not None]
-    return max(known) if known and len(known) == len(limits) else None
+    known_limits = [limit for limit in limits if limit is not None]
+    return max(known_limits) if known_limits and len(known_limits) == len(limits) else None
 
 
 def _constant_value(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:

@@ -19,7 +19,7 @@ RIGHT = "right"
 NO_GAIN = "no gain"
 """The expectation for a trick that the harness defeats: a time no shorter than the twin's."""
 OUTCOMES: dict[tuple[str, ...], str] = {(RIGHT,): "gets a time", (NO_GAIN,): "gains no time"}
-"""What is wanted of a file by its expectation; all others must be caught."""
+"""The required outcome for each of these expectations; for all others it is "caught"."""
 GAIN = 0.9
 """A gain is a time below this share of the twin's; the two are measured one after the other."""
 
