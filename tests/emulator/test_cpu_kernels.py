@@ -357,3 +357,24 @@ def test_waiting_for_another_thread_with_nanosleep(bench: Bench) -> None:
     out = np.zeros(64, np.int32)
     bench.check(text, "relay", (1, 1, 1), (64, 1, 1), out)
     assert (out == 5).all()
+
+
+@pytest.mark.parametrize("waiting", [1, 64])
+@pytest.mark.parametrize("loop", ["continue", "__nanosleep(100)"])
+def test_blocks_of_a_cooperative_launch_wait_for_each_other(bench: Bench, loop: str, waiting: int) -> None:
+    """Each block is the last to arrive at some turns and waits at others, with one thread or with all of its warps."""
+    text = f"""
+    extern "C" __global__ void meet(unsigned* arrived, int* out) {{
+      for (unsigned turn = 1; turn <= 6; ++turn) {{
+        __syncthreads();
+        if (threadIdx.x == 0) {{ __threadfence(); atomicAdd(arrived, 1u); }}
+        if (threadIdx.x < {waiting}) while (*(volatile unsigned*)arrived < turn * gridDim.x) {loop};
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) out[blockIdx.x] += turn;
+      }}
+    }}"""
+    arrived, out = np.zeros(1, np.uint32), np.zeros(3, np.int32)
+    bench.check(text, "meet", (3, 1, 1), (64, 1, 1), arrived, out, cooperative=True)
+    assert arrived.tolist() == [18]
+    assert out.tolist() == [21, 21, 21]

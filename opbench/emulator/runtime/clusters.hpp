@@ -75,6 +75,7 @@ static bool add_member(Team* team, uint32_t rank) {
     free(member);
     return refuse(kThreadStackBytes);
   }
+  member->system_thread = thread;
   pthread_detach(thread);
   return true;
 }

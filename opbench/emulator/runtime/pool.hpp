@@ -37,6 +37,7 @@ static void* worker_main(void* argument) {
     if (!opb_worker) opb_worker = (Worker*)allocate_zeros(sizeof(Worker));
     ready = opb_worker && (ready || use_signal_stack());
     if (ready) {
+      opb_worker->system_thread = pthread_self();
       run_blocks(opb_worker, pool.launch);
     } else {
       __atomic_store_n(&pool.launch->aborted, 1, __ATOMIC_RELAXED);

@@ -83,6 +83,9 @@ void opb_yield(void) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current;
   for (uint32_t step = 1; step < worker->threads; ++step) {
+    // Each time round the threads, the other blocks run: several threads of this block may all wait for another block.
+    // A traced launch does so once no thread makes progress.
+    if (!worker->trace && self + step == worker->threads) run_other_block(worker);
     uint32_t other = (self + step) % worker->threads;
     if (runnable(worker, other / kLanes) & bit_of(other)) {
       resume(worker, &worker->contexts[self], other);

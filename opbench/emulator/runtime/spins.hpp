@@ -137,6 +137,8 @@ static void yield_to_other_warp(Worker* worker) {
   if (!worker->fibers) become_fibers(worker);
   uint32_t self = worker->current, warp = self / kLanes;
   for (uint32_t step = 1; step <= worker->warps; ++step) {  // other warps first: a lane seldom waits for its own warp
+    // Each time round the warps, the other blocks run: several warps of this block may all wait for another block.
+    if (warp + step == worker->warps) run_other_block(worker);
     uint32_t other = (warp + step) % worker->warps,
              ready = runnable(worker, other) & ~(other == warp ? bit_of(self) : 0);
     uint32_t behind = other == warp ? ready & ~(2 * bit_of(self) - 1) : ready;
@@ -151,6 +153,9 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
   Worker* worker = opb_worker;
   const Launch* launch = worker ? worker->launch : nullptr;
   if (!launch) return;
+  // The pool signals its own threads only. In a team, the leader passes the tick on to the block whose turn it is.
+  const Team* team = worker->team;
+  if (worker->rank == 0 && team && team->holder != 0) pthread_kill(team->members[team->holder]->system_thread, kTick);
   if (launch->block_milliseconds) {  // counts time in the runtime, too, which interprets instructions
     if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
     worker->ticking = worker->blocks_begun;

@@ -164,6 +164,7 @@ struct Worker {
   bool uses_wgmma;            // whether the block has used wgmma, so that accesses to its registers are checked
   bool uses_cluster_barrier;  // whether threads may use the barrier of the cluster
   Team* team;                 // null while no block runs
+  pthread_t system_thread;    // the operating-system thread that executes the block
   uint32_t rank;              // the block's number in its team
   uint64_t random_state;      // state of the pseudo-random numbers
   uint64_t switches, switches_before;  // of stacks: now, and at the last timer tick (spins.hpp)

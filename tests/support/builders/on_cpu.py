@@ -80,6 +80,7 @@ class Bench:
         *args: Any,
         shared: int = 0,
         name: str = "kernel",
+        cooperative: bool = False,
         **macros: str,
     ) -> None:
         """Launch once; arrays are copied in and out, numbers passed as they are."""
@@ -89,7 +90,7 @@ class Bench:
         for key, array in arrays.items():
             buffers[key].write(array)
         launch_args = tuple(f"arg{i}" if f"arg{i}" in arrays else value for i, value in enumerate(args))
-        program.bind([KernelLaunch(kernel, grid, block, shared, launch_args)], buffers)()
+        program.bind([KernelLaunch(kernel, grid, block, shared, launch_args, cooperative=cooperative)], buffers)()
         self.findings = self.backend.synchronize()
         self.damage = {key: buffer.damage() for key, buffer in buffers.items()}
         for key, array in arrays.items():
