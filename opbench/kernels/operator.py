@@ -327,17 +327,19 @@ class Operator:
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded inputs: zero-mean normals, or small whole numbers whose sums float32 represents exactly.
 
-        The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Normals of f64
-        tensors use all bits of a float64. Instead of normals, i32 tensors get whole numbers up to
-        `largest_whole_number`.
+        The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Their sums also fit
+        in the significand of outputs with 16 bits, if need be because most integers are zero: so a result is exact
+        however often a variant rounds it, and no rounding hides a wrong term. Normals of f64 tensors use all bits of a
+        float64. Instead of normals, i32 tensors get whole numbers up to `largest_whole_number`.
         """
-        limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
+        limit, share = self._small_whole_numbers() if integers else (0, 1.0)
         number_type = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
         largest = limit or (self.largest_whole_number() if number_type is np.int32 else 0)
 
         def draw(rng: np.random.Generator, count: int) -> np.ndarray:
             if integers:
-                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(number_type)
+                drawn = rng.integers(-limit, limit, count, np.int8, endpoint=True)
+                return (drawn if share == 1 else drawn * (rng.random(count, np.float32) < share)).astype(number_type)
             if number_type is np.int32:
                 return rng.integers(-largest, largest, count, np.int32, endpoint=True)
             return rng.standard_normal(count, np.float64 if number_type is np.float64 else np.float32)
@@ -348,6 +350,22 @@ class Operator:
             )
             for t in self.input_tensors()
         }
+
+    def _small_whole_numbers(self) -> tuple[int, float]:
+        """Return the largest integer of the run on small integers, and the share of inputs that are not set to zero.
+
+        The sum of n products of integers within [-limit, limit] has a standard deviation of
+        sqrt(n) * limit * (limit + 1) / 3; eight of them fit in the significand of bf16 or f16.
+        """
+        terms = max(1, self.reduction())
+        limit = max(1, min(8, int((2.0**22 / terms) ** 0.5)))
+        output = self.stored_outputs()
+        if output not in ("bf16", "f16"):
+            return limit, 1.0
+        deviation = 1 / UNIT_ROUNDOFF[output] / 8 / math.sqrt(terms)
+        while limit > 1 and limit * (limit + 1) / 3 > deviation:
+            limit -= 1
+        return limit, min(1.0, deviation / (limit * (limit + 1) / 3))
 
     def largest_whole_number(self) -> int:
         """Return the largest whole-number input with which no partial sum exceeds 2**31 - 1.

@@ -50,6 +50,30 @@ def test_inputs_are_seeded_and_zero_mean(name: str) -> None:
         assert array.size < 8 or not np.array_equal(array, other[key])
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("name", CATALOG.operator_names())
+def test_results_of_small_whole_numbers_fit_in_outputs_of_16_bits(name: str, dtype: str) -> None:
+    """A variant may round more than once, and is still exact: PyTorch rounds a convolution before it adds the bias."""
+    operator = CATALOG.operator(name)
+    if dtype not in operator.choices.get("dtype", ()):
+        pytest.skip(f"{name} has no {dtype}")
+    for problem in (p for p in operator.all_examples([dtype]) if p.storage == dtype and p.integers_exact):
+        outputs = problem.reference_outputs(problem.make_inputs(1, integers=True))
+        for tensor in (t for t in problem.output_tensors() if t.dtype == dtype):
+            exact = outputs[tensor.name][np.abs(outputs[tensor.name]) % 1 == 0]
+            if name != "reduce":  # whose products of many numbers are large
+                assert np.array_equal(from_storage(to_storage(exact, dtype), dtype), exact), problem
+
+
+def test_whole_numbers_for_bf16_are_few_where_many_products_are_added() -> None:
+    for reduction, share_of_zeros in ((64, 0.3), (4096, 0.65), (262144, 0.96)):
+        problem = CATALOG.operator("matmul").from_axes({"m": 64, "n": 64, "k": reduction, "dtype": "bf16"})
+        inputs = problem.make_inputs(1, integers=True)
+        out = problem.reference_outputs(inputs)["out"]
+        assert 16 < np.abs(out).max() <= 256, "large enough to reveal a missing term, small enough for bf16"
+        assert float(np.mean(problem.widened(inputs)["a"] == 0)) < share_of_zeros
+
+
 def test_unknown_axis_names_the_nearest() -> None:
     with refuses_name("axis", "kk", "k", where="matmul"):
         CATALOG.operator("matmul").from_axes({"m": 1, "n": 1, "kk": 1})
