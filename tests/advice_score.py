@@ -25,7 +25,7 @@ from opbench.insight.advice import Advice, advise
 from opbench.insight.facts import Facts, distance_of
 from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
-from opbench.results.advice import measured_facts, most_similar_counted_result
+from opbench.results.advice import measured_facts, shared_modes
 from opbench.results.files import read_run
 from opbench.results.result import Result
 
@@ -54,6 +54,19 @@ CLOSE = 1.25
 """A promised gain within this factor of the measured one is right."""
 PAGE = ROOT / "docs/advice.md"
 MARKS = ("<!-- scores -->\n", "<!-- end of scores -->\n")
+
+
+def most_similar_counted_result(measured: Result, counted: Iterable[Result]) -> Result | None:
+    """Return the counted result that represents a measured one; None if no counted result has the same variant.
+
+    Results with more equal modes come first, then those with the same config, then those of larger problems.
+    """
+    alike = [result for result in counted if (result.operator, result.variant) == (measured.operator, measured.variant)]
+
+    def likeness(result: Result) -> tuple[int, bool, int]:
+        return shared_modes(measured.axes, result.axes), result.config == measured.config, result.compulsory_bytes
+
+    return max(alike, key=likeness, default=None)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from opbench.networks.records.training import read_training
 from opbench.records import read_json, to_json, unpacked
 from opbench.report.selftest import read_selftest
 from opbench.results.book import read_book
-from opbench.results.experiment import read_experiments
 from opbench.results.files import FILE, read_lines, read_run, run_files
 from opbench.results.tuning import FILE as SEARCH
 from opbench.results.tuning import read_tuning
-from support.common import ROOT
+from support.common import ROOT, read_experiments
 
 REPORTS = ROOT / "reports"
 ABSENT = (None, "", [], {})

@@ -8,9 +8,9 @@ import re
 from opbench import units
 from opbench.gpu.compile.knockout_classes import INSTRUCTION_CLASSES
 from opbench.report.experiment import NAMES
-from opbench.results.experiment import ClassCost, Experiment, read_experiments
+from opbench.results.experiment import ClassCost, Experiment
 from opbench.results.files import read_run
-from support.common import CATALOG, ROOT
+from support.common import CATALOG, ROOT, read_experiments
 
 COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl.xz"
 STALLS = COMMITTED.with_name("stalls.json")

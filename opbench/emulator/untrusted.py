@@ -98,7 +98,7 @@ ALLOWED_SYMBOLS = (RUNTIME_SYMBOL, COMPILER_SYMBOL, OUTPUT_SYMBOL, MATHEMATICS_S
 HOST_SECTION = re.compile(r"\.(?:preinit_array|fini_array|ctors|dtors|init|fini)\b.*")
 TRACER_START = (".init_array.00099", 8)
 """g++'s only constructor in a traced build calls __tsan_init: the name and the size in bytes of its section."""
-ALLOCATED, EXECUTABLE = SH_FLAGS.SHF_ALLOC, SH_FLAGS.SHF_EXECINSTR
+EXECUTABLE = SH_FLAGS.SHF_EXECINSTR
 UNDEFINED = "SHN_UNDEF"
 DEFINED_ELSEWHERE = frozenset(("SHN_ABS", "SHN_COMMON", UNDEFINED))
 

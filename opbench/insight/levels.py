@@ -35,8 +35,6 @@ class Levels:
     """Bytes between L2 and DRAM from cold caches, including code and launches."""
     profiled_dram_bytes: int
     """DRAM bytes with cold caches before each launch, as in profilers."""
-    code_missing: bool = False
-    """Whether the code size of some kernel is unknown and therefore missing in the DRAM bytes."""
 
 
 LIMIT_NAMES = {
@@ -74,18 +72,16 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
     if not traffic.complete or not traffic.kernels or any(kernel.caches is None for kernel in traffic.kernels):
         return None
     dram = profiled = l2 = 0
-    missing = False
     for kernel in traffic.kernels:
         caches = kernel.caches
         assert caches is not None
         resource = resources.get(kernel.kernel)
         code = resource.code_bytes if resource else None
-        missing |= code is None
         l2 += (caches.l2_loads + caches.l2_stores + caches.l2_atomics) * SECTOR_BYTES
         data = (caches.dram_loads + caches.dram_stores) * SECTOR_BYTES
         dram += data + (code or 0) + kernel.launches * LAUNCH_BYTES
         profiled += data + caches.carried * SECTOR_BYTES + kernel.launches * ((code or 0) + LAUNCH_BYTES)
-    return Levels(l1_bytes(traffic), l2, dram, profiled, missing)
+    return Levels(l1_bytes(traffic), l2, dram, profiled)
 
 
 def l1_bytes(traffic: Traffic) -> int:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from opbench.errors import UsageError
 from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 from opbench.kernels.operator import Operator
-from opbench.kernels.tensors import Arrays, Tensor
+from opbench.kernels.tensors import Tensor
 
 
 def forward_tensor_of(problem: Operator, name: str) -> Tensor:
@@ -55,33 +53,6 @@ def problem_of_entry(entry: Gradient, operator_class: Callable[[str], type[Opera
                 allowed=tuple(names),
             )
     return problem
-
-
-def compute_gradients(
-    problem: Operator,
-    operator_class: Callable[[str], type[Operator]],
-    tensors: Arrays,
-    cotangents: Arrays,
-    input_names: Sequence[str],
-) -> Arrays:
-    """Compute the gradients of inputs in float64, by name, from the forward tensors and the gradients of the outputs.
-
-    Each entry of the problem's gradient rule is computed by the reference of the entry's operator.
-    """
-    arrays = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
-    for entry in gradient_entries(problem, input_names, problem.name):
-        if not entry.operator:
-            (source,), (target,) = entry.inputs.values(), entry.outputs.values()
-            arrays[target] = arrays[source].reshape(forward_tensor_of(problem, target).shape)
-            continue
-        entry_problem = problem_of_entry(entry, operator_class, problem.name)
-        shapes = {t.name: t.shape for t in entry_problem.input_tensors()}
-        outputs = entry_problem.computed(
-            **{name: arrays[mapped_name].reshape(shapes[name]) for name, mapped_name in entry.inputs.items()}
-        )
-        for name, mapped_name in entry.outputs.items():
-            arrays[mapped_name] = np.asarray(outputs[name]).reshape(forward_tensor_of(problem, mapped_name).shape)
-    return {name: arrays[GRADIENT_PREFIX + name] for name in input_names}
 
 
 def gradient_entries(problem: Operator, input_names: Sequence[str], message_prefix: str) -> Sequence[Gradient]:

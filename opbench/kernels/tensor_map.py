@@ -68,14 +68,6 @@ class TensorMap:
         return (self.channels if self.is_im2col else self.box[0]) * self.element_bytes
 
     @property
-    def copy_bytes(self) -> int:
-        """Return the bytes for which one copy signals a barrier, including any part outside of the tensor."""
-        if self.is_im2col:
-            return self.row_bytes * self.pixels
-        steps = zip(self.box[1:], self.element_strides[1:], strict=True)
-        return self.row_bytes * prod(expression.cdiv(extent, stride) for extent, stride in steps)
-
-    @property
     def extent_bytes(self) -> int:
         """Return the bytes between the start of the first element and the end of the last one."""
         outer = sum((size - 1) * stride for size, stride in zip(self.dims[1:], self.strides, strict=True))

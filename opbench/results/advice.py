@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -246,16 +246,3 @@ def counted_facts(
 def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) -> int:
     """Return the number of modes, such as a dtype or a layout, that two problems share."""
     return sum(other.get(name) == value for name, value in axes.items() if isinstance(value, str))
-
-
-def most_similar_counted_result(measured: Result, counted: Iterable[Result]) -> Result | None:
-    """Return the counted result that represents a measured one; None if no counted result has the same variant.
-
-    Results with more equal modes come first, then those with the same config, then those of larger problems.
-    """
-    alike = [result for result in counted if (result.operator, result.variant) == (measured.operator, measured.variant)]
-
-    def likeness(result: Result) -> tuple[int, bool, int]:
-        return shared_modes(measured.axes, result.axes), result.config == measured.config, result.compulsory_bytes
-
-    return max(alike, key=likeness, default=None)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
-from opbench.errors import UsageError
-from opbench.records import JSON, from_json, stored_file, unpacked
+from opbench.records import JSON
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
@@ -163,22 +160,3 @@ def _sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, fl
     """Return a sum of medians and its interval, rounded to a tenth of a nanosecond."""
     total, interval = stats.median_sum(terms)
     return round(total, 10), round(interval.low, 10), round(interval.high, 10)
-
-
-def read_experiments(path: Path) -> list[Experiment]:
-    """Read the experiments in a file of JSON lines, such as the output of `--json`.
-
-    Raises UsageError for a file without an experiment.
-    """
-    try:
-        lines = unpacked(stored_file(path)).decode().splitlines()
-        values = [json.loads(line) for line in lines if line.startswith("{")]
-        return [from_json(Experiment, value) for value in values]
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path}: this file has no experiments ({error}); write one with: opbench explain CASE --experiment --json "
-            f"> {path}",
-            kind="no-experiments",
-            subject=path,
-            cause=error,
-        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import subprocess
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 from opbench.backend.findings import headline
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
+from opbench.records import from_json, unpacked
+from opbench.results.experiment import Experiment
 from opbench.results.result import Result
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,12 @@ def kernel_variants() -> list[Variant]:
     """Return every shipped variant that is a kernel, in the order of the operators."""
     variants = (variant for name in CATALOG.operator_names() for variant in CATALOG.variants(name))
     return [variant for variant in variants if not variant.is_library]
+
+
+def read_experiments(path: Path) -> list[Experiment]:
+    """Return the experiments in a file of JSON lines, such as the output of `opbench explain --experiment --json`."""
+    lines = unpacked(path).decode().splitlines()
+    return [from_json(Experiment, json.loads(line)) for line in lines if line.startswith("{")]
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -9,8 +9,6 @@ import numpy as np
 
 from opbench.errors import UsageError
 
-VOCABULARY = 256
-"""Number of different tokens."""
 MAX_TEST_SEQUENCES = 16
 """Most sequences of the test set, whose scores of all places are in memory together."""
 LIBRARY_TEXT = "text"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from opbench.errors import UsageError
-from opbench.kernels.backward import compute_gradients, gradient_entries
+from opbench.kernels.backward import forward_tensor_of, gradient_entries, problem_of_entry
+from opbench.kernels.gradient import GRADIENT_PREFIX
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays
 from support.common import CATALOG
@@ -47,6 +49,27 @@ def differentiable(problem: Operator, outputs: Arrays) -> list[str]:
     return [name for name in outputs if f"d.{name}" in used]
 
 
+def compute_gradients(problem: Operator, tensors: Arrays, cotangents: Arrays, input_names: Sequence[str]) -> Arrays:
+    """Compute the gradients of inputs in float64, by name, from the forward tensors and the gradients of the outputs.
+
+    Each entry of the problem's gradient rule is computed by the reference of the entry's operator.
+    """
+    arrays = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
+    for entry in gradient_entries(problem, input_names, problem.name):
+        if not entry.operator:
+            (source,), (target,) = entry.inputs.values(), entry.outputs.values()
+            arrays[target] = arrays[source].reshape(forward_tensor_of(problem, target).shape)
+            continue
+        entry_problem = problem_of_entry(entry, CATALOG.operator, problem.name)
+        shapes = {t.name: t.shape for t in entry_problem.input_tensors()}
+        outputs = entry_problem.computed(
+            **{name: arrays[mapped_name].reshape(shapes[name]) for name, mapped_name in entry.inputs.items()}
+        )
+        for name, mapped_name in entry.outputs.items():
+            arrays[mapped_name] = np.asarray(outputs[name]).reshape(forward_tensor_of(problem, mapped_name).shape)
+    return {name: arrays[GRADIENT_PREFIX + name] for name in input_names}
+
+
 def check_differences(problem: Operator) -> None:
     """Check a gradient rule against slopes of the forward reference along random directions.
 
@@ -57,7 +80,7 @@ def check_differences(problem: Operator) -> None:
     rng, wanted = drawn(problem, "differences"), wanted_of(problem)
     cotangents = {name: rng.standard_normal(outputs[name].shape) for name in differentiable(problem, outputs)}
     assert cotangents, "its rule asks for no output's gradient"
-    found = compute_gradients(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, wanted)
+    found = compute_gradients(problem, {**inputs, **outputs}, cotangents, wanted)
 
     def loss(given: Arrays) -> float:
         values = forward(problem, given)
@@ -92,7 +115,7 @@ def check_adjoint(problem: Operator) -> None:
     outputs = forward(problem, inputs)
     cotangents = {name: rng.standard_normal(array.shape) for name, array in outputs.items()}
     for name in problem.linear_in:
-        found = compute_gradients(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, [name])[name]
+        found = compute_gradients(problem, {**inputs, **outputs}, cotangents, [name])[name]
         nothing = forward(problem, {**inputs, name: np.zeros_like(inputs[name])})  # a bias is affine: its part goes
         left = sum(float(np.vdot(outputs[o] - nothing[o], cotangents[o])) for o in outputs)
         right = float(np.vdot(inputs[name], found))
