@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from opbench.adopting.host_launches import Parameter, parameter_of
+from opbench.adopting.host_launches import parameter_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
@@ -63,17 +63,11 @@ def pointers_read(
             pointer_by_name[statement[index].text] for index in _read_indices(statement, pointer_by_name, functions)
         }
         if depth < MAX_CALL_DEPTH:
-            for called_function, parameters, arguments in _called_functions(statement, functions):
-                pointers_read_inside = pointers_read(
-                    called_function,
-                    [parameter.name for parameter in parameters if parameter.is_pointer],
-                    functions,
-                    depth + 1,
-                )
-                for parameter, argument in zip(parameters, arguments, strict=False):
-                    argument_pointer = next((t.text for t in argument if t.text in pointer_by_name), "")
-                    if argument_pointer and parameter.name in pointers_read_inside:
-                        result.add(pointer_by_name[argument_pointer])
+            for called_function, parameters, passed_pointers in _called_functions(
+                statement, pointer_by_name, functions
+            ):
+                pointers_read_inside = pointers_read(called_function, parameters, functions, depth + 1)
+                result |= {passed_pointers[name] for name in pointers_read_inside & passed_pointers.keys()}
     return result
 
 
@@ -133,31 +127,32 @@ def _read_indices(
 
 
 def _called_functions(
-    statement: Sequence[Token], functions: Mapping[str, Declaration]
-) -> Iterator[tuple[Declaration, list[Parameter], list[tuple[Token, ...]]]]:
-    """Yield the functions that a statement calls, each with its parameters and the call's arguments."""
+    statement: Sequence[Token], pointer_by_name: Mapping[str, str], functions: Mapping[str, Declaration]
+) -> Iterator[tuple[Declaration, list[str], dict[str, str]]]:
+    """Yield the functions that a statement calls, with their pointer parameters and the pointer passed to each name."""
     for index, token in enumerate(statement[:-1]):
         if token.text not in functions:
             continue
         opening = closing_angle_bracket(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
         if opening < len(statement) and statement[opening].text == "(":
             function = functions[token.text]
+            parameters = [parameter_of(tokens) for tokens in function.parameters()]
             arguments = split(statement[opening + 1 : closing_bracket(statement, opening)], ",")
-            yield function, [parameter_of(tokens) for tokens in function.parameters()], arguments
+            passed_pointers = {
+                parameter.name: pointer_by_name[pointer]
+                for parameter, argument in zip(parameters, arguments, strict=False)
+                if (pointer := next((t.text for t in argument if t.text in pointer_by_name), ""))
+            }
+            yield function, [parameter.name for parameter in parameters if parameter.is_pointer], passed_pointers
 
 
 def _stores_in_calls(
     statement: Sequence[Token], pointer_by_name: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
 ) -> Iterator[tuple[str, str]]:
     """Yield each pointer that a function called in a statement stores to, with the kind of store."""
-    for function, parameters, arguments in _called_functions(statement, functions):
-        store_kinds = stores(
-            function, [parameter.name for parameter in parameters if parameter.is_pointer], functions, depth + 1
-        )
-        for parameter, argument in zip(parameters, arguments, strict=False):
-            argument_pointer = next((t.text for t in argument if t.text in pointer_by_name), "")
-            if argument_pointer and parameter.name in store_kinds:
-                yield pointer_by_name[argument_pointer], store_kinds[parameter.name]
+    for function, parameters, passed_pointers in _called_functions(statement, pointer_by_name, functions):
+        store_kinds = stores(function, parameters, functions, depth + 1)
+        yield from ((passed_pointers[name], kind) for name, kind in store_kinds.items() if name in passed_pointers)
 
 
 def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -91,17 +91,17 @@ class LineTraffic:
     @property
     def lanes_per_request(self) -> float:
         """Return the mean number of active lanes in a request, at most 32."""
-        return _ratio_or_zero(self.lanes, self.requests)
+        return ratio_or_zero(self.lanes, self.requests)
 
     @property
     def sectors_per_request(self) -> float:
         """Return the sectors per request: 1 if all lanes share one, 4 for coalesced 4-byte accesses, 32 at most."""
-        return _ratio_or_zero(self.sectors, self.requests)
+        return ratio_or_zero(self.sectors, self.requests)
 
     @property
     def ideal_sectors_per_request(self) -> float:
         """Return the sectors per request if the requested bytes were contiguous."""
-        return _ratio_or_zero(self.ideal_sectors, self.requests)
+        return ratio_or_zero(self.ideal_sectors, self.requests)
 
     @property
     def conflicts(self) -> int:
@@ -111,7 +111,7 @@ class LineTraffic:
     @property
     def conflicts_per_request(self) -> float:
         """Return the additional wavefronts per request that bank conflicts cause."""
-        return _ratio_or_zero(self.conflicts, self.requests)
+        return ratio_or_zero(self.conflicts, self.requests)
 
     def scaled(self, factor: float) -> LineTraffic:
         """Multiply all counts by a factor, for launches of which only some blocks were counted."""
@@ -147,12 +147,12 @@ class BranchTraffic:
     @property
     def mean_fewest_lanes(self) -> float:
         """Return the mean number of lanes on the path with fewer lanes."""
-        return _ratio_or_zero(self.fewest_lanes, self.divergent)
+        return ratio_or_zero(self.fewest_lanes, self.divergent)
 
     @property
     def share(self) -> float:
         """Return the fraction of executions at which the warp diverged."""
-        return _ratio_or_zero(self.divergent, self.executions)
+        return ratio_or_zero(self.divergent, self.executions)
 
     def scaled(self, factor: float) -> BranchTraffic:
         """Multiply all counts by a factor, for launches of which only some blocks were counted."""
@@ -208,7 +208,7 @@ class KernelTraffic:
     @property
     def barriers_per_block(self) -> float:
         """Return the mean number of block-wide barriers that a block passes."""
-        return _ratio_or_zero(self.barriers, self.counted_blocks)
+        return ratio_or_zero(self.barriers, self.counted_blocks)
 
     @property
     def sampled(self) -> bool:
@@ -218,7 +218,7 @@ class KernelTraffic:
     @property
     def factor(self) -> float:
         """Return the factor that converts a count of the sampled blocks to an estimate for all blocks."""
-        return _ratio_or_zero(self.blocks, self.counted_blocks)
+        return ratio_or_zero(self.blocks, self.counted_blocks)
 
     def __add__(self, other: KernelTraffic) -> KernelTraffic:
         """Add two launches of the same kernel."""
@@ -348,6 +348,6 @@ def gather(
     )
 
 
-def _ratio_or_zero(part: float, whole: float) -> float:
+def ratio_or_zero(part: float, whole: float) -> float:
     """Return part / whole; 0 if the whole is 0."""
     return part / whole if whole else 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.graph.graph import Graph
-from opbench.graph.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training
+from opbench.graph.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training, round_up_to_alignment
 from opbench.graph.values import Node, Value
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -106,7 +106,7 @@ class _MicroBatchBuilder:
         end_element = 0
         for name in names:
             self.statistic_offsets[name] = end_element
-            end_element += _round_up_to_alignment(self.values[name].elements)
+            end_element += round_up_to_alignment(self.values[name].elements)
         arena = np.zeros(end_element, np.float32)
         for name, start in self.statistic_offsets.items():
             array = self.state.pop(name)
@@ -183,8 +183,3 @@ class _MicroBatchBuilder:
     def _make_problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
         """Return the problem of the operator with this name and these axes."""
         return self.catalog.operator(operator).from_axes(axes)
-
-
-def _round_up_to_alignment(elements: int) -> int:
-    """Return a number of elements rounded up to a multiple of `ALIGNMENT`."""
-    return -(-elements // ALIGNMENT) * ALIGNMENT

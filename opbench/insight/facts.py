@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from opbench.backend.counts import Traffic
+from opbench.backend.counts import Traffic, ratio_or_zero
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import barrier_waits
 from opbench.insight.gains import KernelKind
@@ -180,17 +180,21 @@ def facts_of(
         blocks=math.prod(slowest.grid or ()),
         waves=math.inf if slowest.waves is None else slowest.waves,
         kernels=len(total_traffic.kernels),
-        sectors_per_request=_share(sectors, sum(entry.requests for entry in loads_and_stores)),
-        wasted_sectors=_share(sectors - sum(entry.ideal_sectors for entry in loads_and_stores), sectors),
-        reads_per_byte=_share(requested_bytes, compulsory_bytes),
-        bytes_per_lane=_share(requested_bytes, lanes),
-        shared_per_global=_share(total_traffic.total("requests", space="shared"), max(1, requests)),
-        conflict_share=_share(
+        sectors_per_request=ratio_or_zero(sectors, sum(entry.requests for entry in loads_and_stores)),
+        wasted_sectors=ratio_or_zero(sectors - sum(entry.ideal_sectors for entry in loads_and_stores), sectors),
+        reads_per_byte=ratio_or_zero(requested_bytes, compulsory_bytes),
+        bytes_per_lane=ratio_or_zero(requested_bytes, lanes),
+        shared_per_global=ratio_or_zero(total_traffic.total("requests", space="shared"), max(1, requests)),
+        conflict_share=ratio_or_zero(
             total_traffic.total("conflicts", space="shared"), wavefronts + sum(entry.sectors for entry in accesses) / 4
         ),
-        atomic_share=_share(sum(entry.requests for entry in atomics), requests),
-        collision_share=_share(collisions, wavefronts + sum(entry.sectors for entry in accesses) / 4 + collisions),
-        sectors_per_atomic=_share(sum(entry.sectors for entry in atomics), sum(entry.requests for entry in atomics)),
+        atomic_share=ratio_or_zero(sum(entry.requests for entry in atomics), requests),
+        collision_share=ratio_or_zero(
+            collisions, wavefronts + sum(entry.sectors for entry in accesses) / 4 + collisions
+        ),
+        sectors_per_atomic=ratio_or_zero(
+            sum(entry.sectors for entry in atomics), sum(entry.requests for entry in atomics)
+        ),
         barriers=max((kernel.barriers_per_block for kernel in total_traffic.kernels), default=0.0),
         requests_per_barrier=total_traffic.total("requests") / wait_count if wait_count else math.inf,
         instructions_per_barrier=_instructions_per_barrier(total_traffic, compiled),
@@ -203,14 +207,14 @@ def facts_of(
         integer_ratio=_integer_ratio(traffic, compiled),
         conversions=classes["convert"],
         double_instructions=0 if double_operands else classes["fp64"],
-        double_instruction_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
+        double_instruction_share=0.0 if double_operands else ratio_or_zero(classes["fp64"], sum(classes.values())),
         occupancy=1.0 if slowest.occupancy is None else slowest.occupancy,
         limiter=slowest.limiter,
         local_bytes=max(resource.local_bytes for resource in launched.values()),
         idle_lanes=sum(share * _idle_lanes(launched[name]) for name, share in time_shares.items()),
         tail_share=sum(share * _tail_share(launched[name].waves) for name, share in time_shares.items()),
         launch_share=launch_share * sum(kernel.launches for kernel in total_traffic.kernels),
-        dram_over_compulsory=_share(float(dram_bytes), required_bytes),
+        dram_over_compulsory=ratio_or_zero(float(dram_bytes), required_bytes),
         stalls=tuple(sorted((counters.get("stall_shares") or {}).items(), key=lambda item: -item[1])),
     )
 
@@ -250,7 +254,9 @@ def _instructions_per_barrier(traffic: Traffic, compiled: Mapping[str, LaunchRes
         if not kernel.barriers or code is None:
             continue
         accesses = sum(code.classes.get(name, 0) for name in ACCESSES)
-        executed += traffic.total("requests", kernel=kernel.kernel) * _share(sum(code.classes.values()), accesses)
+        executed += traffic.total("requests", kernel=kernel.kernel) * ratio_or_zero(
+            sum(code.classes.values()), accesses
+        )
         wait_count += barrier_waits(kernel)
     return executed / wait_count if wait_count and executed else math.inf
 
@@ -283,11 +289,6 @@ def _idle_lanes(resource: LaunchResources) -> float:
 def _tail_share(waves: float | None) -> float:
     """Return the share of the time in which multiprocessors idle, as the last wave of blocks is not full."""
     return 1 - waves / math.ceil(waves) if waves is not None and 1 < waves < math.inf else 0.0
-
-
-def _share(amount: float, total: float) -> float:
-    """Return a ratio; 0 if the denominator is 0."""
-    return amount / total if total else 0.0
 
 
 def distance_of(mechanism: str, facts: Facts) -> float:

@@ -40,16 +40,6 @@ class Stall:
         """Return the name in words, such as "short scoreboard"."""
         return self.name.replace("_", " ")
 
-    @property
-    def phrase(self) -> str:
-        """Return meaning and cure in one phrase, such as "the warp waits … : unroll the loop"."""
-        return f"{_lower(self.meaning)}: {_lower(self.cure)}"
-
-
-def _lower(sentence: str) -> str:
-    """Return a sentence as a phrase: without capital letter and full stop."""
-    return sentence[:1].lower() + sentence[1:].rstrip(".")
-
 
 STALLS: Mapping[str, Stall] = {
     stall.name: stall

@@ -243,31 +243,20 @@ class Judgement:
 
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
         """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
-        section_faults = _section_faults(faults, "memory_safe")
-        text = f"no fault in {_traced_text(self.traced_case_count, len(self.cases))}"
-        return MemorySafe(
-            self._traced_status(section_faults),
-            _summary(section_faults, text),
-            self.traced_case_count,
-            len(self.cases),
-            section_faults,
-        )
+        return MemorySafe(*self._traced_section("memory_safe", "no fault in", faults))
 
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
         """Return the section on whether results are independent of the order of threads and blocks."""
-        section_faults = _section_faults(faults, "race_free")
-        text = f"no race in {_traced_text(self.traced_case_count, len(self.cases))}"
-        return RaceFree(
-            self._traced_status(section_faults),
-            _summary(section_faults, text),
-            self.traced_case_count,
-            len(self.cases),
-            section_faults,
-        )
+        return RaceFree(*self._traced_section("race_free", "no race in", faults))
 
-    def _traced_status(self, faults: Sequence[Fault]) -> Status:
-        """Return the status of a section that depends on traced cases."""
-        return "failed" if faults else "passed" if self.traced_case_count else "not decided"
+    def _traced_section(
+        self, name: SectionName, passed_text: str, faults: Sequence[Fault]
+    ) -> tuple[Status, str, int, int, tuple[Fault, ...]]:
+        """Return the fields of a section that depends on traced cases."""
+        section_faults, traced = _section_faults(faults, name), self.traced_case_count
+        status: Status = "failed" if section_faults else "passed" if traced else "not decided"
+        text = f"{passed_text} {_traced_text(traced, len(self.cases))}"
+        return status, _summary(section_faults, text), traced, len(self.cases), section_faults
 
     def right(self, faults: Sequence[Fault]) -> Right:
         """Return the section on whether results are right."""

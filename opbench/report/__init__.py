@@ -152,7 +152,7 @@ def _charts(
 
     The chart of an operator over all its problems has the problem "".
     """
-    from opbench.report.charts.chart import ChartFrame, variant_styles
+    from opbench.report.charts.chart import ChartFrame
     from opbench.report.charts.figures import rate_chart
     from opbench.report.charts.problems import over_problems
 
@@ -163,9 +163,7 @@ def _charts(
     }
     for operator in dict.fromkeys(section.operator for section in all_sections):
         sections_of_operator = [section for section in all_sections if section.operator == operator]
-        styles = variant_styles(
-            list(dict.fromkeys(row.variant for section in sections_of_operator for row in section.rows))
-        )
+        styles = _styles_of(sections_of_operator)
         for index, section in enumerate(sections_of_operator):
             level = section.rows[0].memory_level
             measured_limits, datasheet_limits = (c.at_level(level) if c else None for c in (measured, sheet))
@@ -181,17 +179,21 @@ def _charts(
     return charts, frozenset(without_chart)
 
 
+def _styles_of(sections: Sequence[Section]) -> dict[str, tuple[str, str]]:
+    """Return the colour and the shape of each variant in the sections of an operator."""
+    from opbench.report.charts.chart import variant_styles
+
+    return variant_styles(list(dict.fromkeys(row.variant for section in sections for row in section.rows)))
+
+
 def _crossovers(all_sections: Sequence[Section]) -> dict[str, Chart]:
     """Return charts of the fastest variant at each size, for the first `CHARTS` operators with enough sizes."""
-    from opbench.report.charts.chart import variant_styles
     from opbench.report.run.crossover import crossover_chart
 
     charts: dict[str, Chart] = {}
     for operator in dict.fromkeys(section.operator for section in all_sections):
         sections_of_operator = [section for section in all_sections if section.operator == operator]
-        styles = variant_styles(
-            list(dict.fromkeys(row.variant for section in sections_of_operator for row in section.rows))
-        )
+        styles = _styles_of(sections_of_operator)
         chart = (
             crossover_chart(operator, sections_of_operator, f"{file_name(operator)}-crossover", styles)
             if len(charts) < CHARTS

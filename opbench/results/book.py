@@ -85,11 +85,6 @@ class BookEntry:
         """Return the library's time divided by the winner's; None without a library's time."""
         return self.library.median_s / self.winner.median_s if self.library else None
 
-    @property
-    def faster(self) -> bool | None:
-        """Return whether the winner's interval is wholly below the library's; None without a library's time."""
-        return None if self.library is None else self.winner.high_s < self.library.low_s
-
 
 @dataclass(frozen=True)
 class Book:

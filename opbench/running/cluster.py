@@ -106,7 +106,7 @@ class _WorkerPool:
     def run(self) -> None:
         """Wait for workers, give each one problem after the other, and write every result."""
         start_s, suite, file = time.perf_counter(), self._suite, self._sink.file
-        earlier_results = {result.case: result for result in file.earlier.results} if file.earlier else {}
+        earlier_results = file.earlier_results()
         remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
         self._sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
         for case in remaining:

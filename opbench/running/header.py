@@ -96,6 +96,10 @@ class RunFile:
                 raise SettingDiffers(path, key, earlier_value, new_value)
         return earlier
 
+    def earlier_results(self) -> dict[str, Result]:
+        """Return the results of an earlier process of the run by case name."""
+        return {result.case: result for result in self.earlier.results} if self.earlier else {}
+
     def begin(self, environment: Environment) -> None:
         """Write the header; raise UsageError if the file has results of another GPU or driver."""
         if self.earlier is None:

@@ -102,7 +102,6 @@ class _RunState:
     slots: list[WorkerSlot]
     gpu_code: BackgroundCompiler
     """Compiles for a GPU that this machine lacks."""
-    find_ceilings: FindCeilings | None
     case_faults: CaseFaults = field(default_factory=CaseFaults)
     lost_devices: int = 0
     dispatch: Dispatch[Case] = field(default_factory=lambda: Dispatch(lambda case: case.name))
@@ -151,7 +150,7 @@ def run_suite(
         compiler = Worker(opening, options.out / "worker-nvrtc.log")
         # Only a run that is kept reports machine code.
         gpu_code = BackgroundCompiler(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
-        state = _RunState(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code, find_ceilings)
+        state = _RunState(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code)
         try:
             _run(state)
         except _FirstFailure:
@@ -183,7 +182,7 @@ def _run(state: _RunState) -> None:
         environment = replace(environment, resources=resources_origin(options.compile_for))
     file.begin(environment)
     _check_ceilings(state, environments)
-    earlier_results = {result.case: result for result in file.earlier.results} if file.earlier else {}
+    earlier_results = file.earlier_results()
     remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
     state.gpu_code.start(remaining, options.every_module)

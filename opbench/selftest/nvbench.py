@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbench.errors import OpbenchError
-from opbench.selftest.reference_timers import StreamHandle, register, summaries_by_cell
+from opbench.gpu.driver import ExternalStream
+from opbench.selftest.reference_timers import register, summaries_by_cell
 from opbench.selftest.walltime import OwnTime, RacedCell
 from opbench.timing.clock import Launch, SecondsClock
 
@@ -55,7 +56,7 @@ def compare_engines(
             launch = cells[name]()
             if cell_number % 2:
                 cell.own = measure_own(launch)
-            state.set_stream(StreamHandle(stream))
+            state.set_stream(ExternalStream(stream))
             started = now_s()
             state.exec(lambda _: launch(), batched=False)
             cell.bench_s = now_s() - started
@@ -78,7 +79,7 @@ def single_cell_times(stream: int, launch: Launch) -> float:
     spent = []
 
     def walltime(state: bench.State) -> None:
-        state.set_stream(StreamHandle(stream))
+        state.set_stream(ExternalStream(stream))
         started = time.perf_counter()
         state.exec(lambda _: launch())
         spent.append(time.perf_counter() - started)

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from opbench.errors import EnvironmentFault
+from opbench.gpu.driver import ExternalStream
 from opbench.timing.clock import Launch
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def bench_times(stream: int, launches: Mapping[str, Launch]) -> dict[str, list[f
 
     def selftest(state: bench.State) -> None:
         launch = launches[names[state.get_int64("Cell")]]
-        state.set_stream(StreamHandle(stream))
+        state.set_stream(ExternalStream(stream))
         state.exec(lambda _: launch(), batched=False)
 
     library, benchmark = register(selftest)
@@ -168,13 +169,3 @@ def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
         if time := summaries.get("nv/cold/time/gpu/median") or summaries.get("nv/cold/time/gpu/mean"):
             times[cell] = float(time["value"])
     return times
-
-
-class StreamHandle:
-    """A stream handle in the CUDA stream protocol."""
-
-    def __init__(self, pointer: int) -> None:
-        self._pointer = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._pointer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,11 +108,7 @@ def kernels_of(text: str) -> list[Declaration]:
 
 def device_part(sources: Sequence[Source], kernel_names: Sequence[str]) -> DevicePart:
     """Return the device code that the named kernels, variables and name expressions need."""
-    declarations_of_file = {source.path: declarations(source.text) for source in sources}
-    all_declarations = [
-        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
-    ]
-    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
+    declarations_of_file, all_declarations, needed = _parse(sources, kernel_names)
     namespaces = KNOWN_NAMESPACES | {part for declaration in all_declarations for part in declaration.scope.split("::")}
     own_files = {source.path.name for source in sources}
     uses_thrust = any("thrust" in declaration.uses for declaration in all_declarations if id(declaration) in needed)
@@ -177,6 +174,16 @@ def _conditionals_within(declaration: Declaration, text: str) -> str:
     return "\n".join(lines) if any(lines) else ""
 
 
+def _parse(
+    sources: Sequence[Source], kernel_names: Sequence[str]
+) -> tuple[dict[Path, tuple[Declaration, ...]], list[Declaration], set[int]]:
+    """Return the declarations by file, all declarations, and the ids of those that kernels and expressions need."""
+    declarations_of_file = {source.path: declarations(source.text) for source in sources}
+    all_declarations = list(itertools.chain.from_iterable(declarations_of_file.values()))
+    words = {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)}
+    return declarations_of_file, all_declarations, _needed(all_declarations, words)
+
+
 def _needed(all_declarations: Sequence[Declaration], names: set[str]) -> set[int]:
     """Return the ids of the declarations that the given names need, directly or indirectly."""
     by_name = _declarations_by_name(all_declarations)
@@ -218,11 +225,7 @@ def _needed(all_declarations: Sequence[Declaration], names: set[str]) -> set[int
 
 def host_function(sources: Sequence[Source], kernel_names: Sequence[str]) -> tuple[Source, Declaration] | None:
     """Return a host-only function that the named kernels call, which nvcc would reject; None without one."""
-    declarations_of_file = {source.path: declarations(source.text) for source in sources}
-    all_declarations = [
-        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
-    ]
-    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
+    declarations_of_file, all_declarations, needed = _parse(sources, kernel_names)
     device_names = {
         name
         for declaration in all_declarations
@@ -260,11 +263,7 @@ def undefined_variable(sources: Sequence[Source], kernel_names: Sequence[str]) -
 
     Returns None without one.
     """
-    declarations_of_file = {source.path: declarations(source.text) for source in sources}
-    all_declarations = [
-        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
-    ]
-    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
+    declarations_of_file, all_declarations, needed = _parse(sources, kernel_names)
 
     def only_declared(declaration: Declaration) -> bool:
         token_texts = {token.text for token in declaration.tokens}

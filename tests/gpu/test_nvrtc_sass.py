@@ -66,7 +66,7 @@ def test_a_listing_is_read() -> None:
     assert one.instructions[1] == Instruction("@!P1", "LDG.E.128.CONSTANT", "R8, desc[UR6][R4.64]", 5)
     assert one.mix.accesses == {"LDG.128": 1, "STG.16": 1}
     assert one.mix.classes == {"branch": 4, "LDG": 1, "STG": 1, "constant load": 1, "move": 1}
-    assert one.mix.total == 8 and one.mix.spills == 0
+    assert one.mix.total == 8
     assert one.summary().lines == {"5": {"LDG.128": 1}}
 
 
@@ -185,7 +185,12 @@ def test_the_mix_shows_what_a_variant_does() -> None:
     chains = shipped_code("fma", "chains_8").mix
     assert chains.classes["FFMA"] > chains.total / 2
     tile = shipped_code("matmul", "shared_tile").mix
-    assert tile.classes["LDS"] > 0 and tile.classes["STS"] == 2 and tile.classes["BAR"] == 2 and not tile.spills
+    assert (
+        tile.classes["LDS"] > 0
+        and tile.classes["STS"] == 2
+        and tile.classes["BAR"] == 2
+        and not {"LDL", "STL"} & tile.classes.keys()
+    )
     assert shipped_code("sum", "shuffle").mix.classes["SHFL"] >= 5
     assert "other" not in tile.classes
 
@@ -223,7 +228,7 @@ def test_an_array_indexed_at_run_time_is_seen_as_local_memory(tmp_path: Path) ->
 }
 """
     code = compiled(tmp_path / "a.cu", text)
-    assert code.mix.spills > 0
+    assert code.mix.classes["LDL"] + code.mix.classes["STL"] > 0
     assert any(access.startswith("STL") for access in code.lines()["3"])
 
 

@@ -141,11 +141,6 @@ class InstructionMix:
     accesses: Mapping[str, int]
     """Instructions that touch memory by class and bits a thread: "LDG.128"."""
 
-    @property
-    def spills(self) -> int:
-        """Return the number of loads and stores of local memory: spilled registers, or indexed arrays."""
-        return self.classes.get("LDL", 0) + self.classes.get("STL", 0)
-
 
 @dataclass(frozen=True)
 class KernelCode:

@@ -195,7 +195,7 @@ class CudaBackend:
         cupy.cuda.Device(self._device.ordinal).use()
         stream, ordinal = self.stream_handle, self._device.ordinal
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
-            return cupy.cuda.Stream.from_external(_ExternalStream(stream))
+            return cupy.cuda.Stream.from_external(ExternalStream(stream))
         return cupy.cuda.ExternalStream(stream, ordinal)
 
     def on_stream(self) -> AbstractContextManager[object]:
@@ -222,7 +222,7 @@ class CudaBackend:
         return DeviceArray(self._device, "reference", cupy_array.shape, cupy_array.dtype, cupy_array.data.ptr)
 
 
-class _ExternalStream:
+class ExternalStream:
     """An object that passes a stream handle to libraries by the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:

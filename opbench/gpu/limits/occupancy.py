@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opbench.kernels.expression import cdiv
+
 WARP_THREADS = 32
 REGISTER_UNIT = 256
 """Registers are allocated to a warp in multiples of this number."""
@@ -71,7 +73,7 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
     The rules are those of NVIDIA's occupancy calculator for compute capability 7.0 and newer.
     """
-    warps = _units_for(threads, WARP_THREADS)
+    warps = cdiv(threads, WARP_THREADS)
     max_warps = limits.threads_per_sm // WARP_THREADS
     blocks_by_limit = {
         "registers": _blocks_by_registers(limits, warps, registers),
@@ -95,7 +97,7 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
 def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
     """Return how many blocks fit into the register file: each partition holds whole warps."""
-    registers_per_warp = _units_for(max(1, registers) * WARP_THREADS, REGISTER_UNIT) * REGISTER_UNIT
+    registers_per_warp = cdiv(max(1, registers) * WARP_THREADS, REGISTER_UNIT) * REGISTER_UNIT
     return limits.registers_per_sm // REGISTER_PARTITIONS // registers_per_warp * REGISTER_PARTITIONS // warps
 
 
@@ -103,10 +105,5 @@ def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
     """Return how many blocks fit into shared memory, including the driver's reserved part of each."""
     if shared_bytes > limits.shared_per_block:
         return 0
-    bytes_per_block = _units_for(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
+    bytes_per_block = cdiv(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
     return limits.shared_per_sm // bytes_per_block if bytes_per_block else limits.blocks_per_sm
-
-
-def _units_for(value: int, unit: int) -> int:
-    """Return the number of units that hold a value."""
-    return -(-value // unit)

@@ -374,11 +374,16 @@ def _memory_record(network: Network, memory: MemoryPlan) -> MemoryRecord:
         weights_bytes=sum(graph.values[name].nbytes for name in graph.weights),
         prepared_bytes=sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
         offsets=dict(memory.offsets),
-        workspaces={
-            name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
-            for name, offset in memory.workspaces.items()
-        },
+        workspaces=workspace_records(network, memory),
     )
+
+
+def workspace_records(network: Network, memory: MemoryPlan) -> dict[str, WorkspaceRecord]:
+    """Return the offset and the bytes of each node's workspaces."""
+    return {
+        name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(network.graph.node(name))))
+        for name, offset in memory.workspaces.items()
+    }
 
 
 def setup_notes(network: Network) -> Rewrite:

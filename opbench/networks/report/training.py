@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from opbench import units
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
-from opbench.networks.report.phrases import unmeasured_hint
+from opbench.networks.report.phrases import size_text, unmeasured_hint
 from opbench.networks.report.training_comparison import (
     first_step_text,
     opbench_state,
@@ -136,9 +136,9 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         passes=[{**to_json(item), "saves": _saving_text(item)} for item in record.passes],
         facts_of_run=_header_facts(record),
         memory=[
-            ("activations and workspaces, one arena", _size(record.memory.activations_bytes)),
-            ("parameters, gradients, moments, statistics", _size(opbench_state(record))),
-            ("the data set, on the device", _size(record.memory.data_bytes)),
+            ("activations and workspaces, one arena", size_text(record.memory.activations_bytes)),
+            ("parameters, gradients, moments, statistics", size_text(opbench_state(record))),
+            ("the data set, on the device", size_text(record.memory.data_bytes)),
         ],
         unit=record.data.unit,
         against=peer_rows(record),
@@ -185,11 +185,7 @@ def _saving_text(training_pass: TrainingPass) -> str:
     if not saved:
         return ""
     nodes = f"{saved.nodes} node{'s' if saved.nodes != 1 else ''}, " if saved.nodes else ""
-    return f"saves {nodes}{_size(saved.compulsory_bytes)} of compulsory traffic a step"
-
-
-def _size(nbytes: float) -> str:
-    return units.si(nbytes, "B")
+    return f"saves {nodes}{size_text(saved.compulsory_bytes)} of compulsory traffic a step"
 
 
 def _header_facts(record: TrainingRecord) -> list[tuple[str, str]]:
@@ -227,7 +223,7 @@ def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
         "count": len(nodes) + exchange_count,
         "flops": units.si(flops, "FLOP") if flops else "–",
         "flops_share": units.percent(flops / (total_flops or 1)) if flops else "–",
-        "bytes": _size(bytes_moved),
+        "bytes": size_text(bytes_moved),
         "bytes_share": units.percent(bytes_moved / (whole_bytes or 1)),
         "time": units.time(group_s) if times else "",
         "time_share": units.percent(group_s / (total_s or 1)),
@@ -250,7 +246,7 @@ def _row(node_number: int, node: TrainingNode, times: Mapping[str, float]) -> di
         "problem": f"({problem}",
         "flops": units.si(node.flops, "FLOP") if node.flops else "–",
         "flops_sort": math.log10(node.flops + 1),
-        "bytes": _size(node.compulsory_bytes),
+        "bytes": size_text(node.compulsory_bytes),
         "bytes_sort": node.compulsory_bytes,
         "time": units.time(times.get(node.name)),
         "time_sort": times.get(node.name, 0.0),

@@ -12,14 +12,12 @@ from opbench._version import __version__
 from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.gpu.limits.products import MULTIPROCESSORS
-from opbench.graph.graph import Graph
 from opbench.insight.defaults import ranking_gpu as chosen_for
-from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.plan.choosing import apply_enabled_passes, plan_network
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.output_check import ERROR_FACTOR
+from opbench.networks.plan.output_check import allowed_norm
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
@@ -49,7 +47,7 @@ def ship_network(
     cases = plan.cases(graph, catalog)
     on_progress(f"compiling {len(graph.nodes)} layers")
     command = " ".join(("opbench", *options.command))
-    program = make_program(graph, cases, device, _output_tolerance(graph, cases), command)
+    program = make_program(graph, cases, device, allowed_norm(graph, cases), command)
     reference: Arrays = {}
     if test:
         on_progress("float64 reference of the network")
@@ -82,12 +80,6 @@ def _require_plan_of_gpu(plan: Plan, gpu: ShipTarget, options: NetOptions) -> No
             value=plan.gpu,
             allowed=gpu.name,
         )
-
-
-def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
-    """Return the tolerance of the outputs, the same as in a run of the network."""
-    node_norms = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
-    return ERROR_FACTOR * float(np.sqrt(len(node_norms))) * max(node_norms)
 
 
 def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[str, bytes]:

@@ -14,8 +14,9 @@ from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.kernels.tensors import from_storage
 from opbench.networks.plan.executor import Network
+from opbench.networks.plan.running import workspace_records
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.records.network import ValueRecord, WorkspaceRecord
+from opbench.networks.records.network import ValueRecord
 from opbench.networks.records.training import (
     FORMAT,
     DataRecord,
@@ -58,10 +59,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
             state_bytes=sum(graph.values[name].nbytes for name in graph.state),
             data_bytes=sum(graph.values[name].nbytes for name in ("data", "targets", "order")),
             offsets=dict(memory.offsets),
-            workspaces={
-                name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
-                for name, offset in memory.workspaces.items()
-            },
+            workspaces=workspace_records(network, memory),
         ),
         values={v.name: ValueRecord(bytes=v.nbytes, of=v.of) for v in graph.values.values()},
         passes=_pass_records(training),
