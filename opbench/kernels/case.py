@@ -33,7 +33,7 @@ class Case:
     config: Config
     problem: Operator
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """Return the name, such as "matmul/tiled[TILE=16](m=64,n=64,k=64)"."""
         return f"{self.variant.id}{print_config(self.config)}{self.problem}"
@@ -343,9 +343,9 @@ def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opben
     cases, patterns = list(cases), list(patterns)
     if not patterns:
         return cases
-    selected: dict[str, Case] = {}
+    selected: set[str] = set()
     for pattern in patterns:
-        matches = {c.name: c for c in cases if is_named(c.name, pattern)}
+        matches = {c.name for c in cases if is_named(c.name, pattern)}
         if not matches:
             nearest = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
             suggestion = f"; the nearest is '{nearest[0]}'" if nearest else ""
