@@ -81,7 +81,7 @@ def run(
         backend = "cuda"  # The remote workers have GPUs, even if this machine has none.
     targets = target_names(target)
     require_confinable(targets, run_options, "cuda" if on else backends.resolve_name(backend))
-    suite, roots, backend = expand(targets, backend, run_options.cases, variants, run_options.problems)
+    suite, roots, backend = expand_target(targets, backend, run_options.cases, variants, run_options.problems)
     timing = replace(suite.timing, mode=run_options.mode or suite.timing.mode)
     if run_options.samples:
         timing = timing.with_samples(run_options.samples)
@@ -141,7 +141,7 @@ def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(target)] if isinstance(target, (str, Path)) else [str(name) for name in target]
 
 
-def expand(
+def expand_target(
     target: str | Path | Sequence[str | Path],
     backend: str = "auto",
     cases: Iterable[str] = (),
@@ -308,7 +308,7 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: On
     return [results[case.name] for case in suite.cases if case.name in results]
 
 
-def cases_checked(
+def names_of_cases_to_check(
     targets: Sequence[str | Path] = (),
     *,
     variants: Sequence[str | Path] = (),

@@ -92,7 +92,7 @@ def _right_case(
     reason = ""
     try:
         case = case_named(name, variants)
-        unsupported = session.unsupported(case)
+        unsupported = session.unsupported_reason(case)
         if not unsupported:
             check_result = session.check(case)
             reason = "" if check_result.verdict.right else _failure_text(case.name, check_result.verdict)

@@ -193,7 +193,7 @@ def _validation_error(expected_type: Any, value: Any, message: str) -> NotAllowe
     allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_allowed_values(expected_type))}"
     return NotAllowed(
         f"{path_text or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; write "
-        f"{_in_words(allowed) if expected else allowed}",
+        f"{_plain_type_text(allowed) if expected else allowed}",
         subject=path_text or "value",
         value=value,
         allowed=allowed,
@@ -207,7 +207,7 @@ TYPE_WORDS = {
 """The words for msgspec's names of types in error messages."""
 
 
-def _in_words(types_text: str) -> str:
+def _plain_type_text(types_text: str) -> str:
     """Return msgspec's text for allowed types in plain words, such as "a whole number >= 1" for "int >= 1"."""
     words = re.sub(rf"\b({'|'.join(TYPE_WORDS)})\b", lambda match: TYPE_WORDS[match[1]], types_text)
     return words.replace(" | ", " or ")

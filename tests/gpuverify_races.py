@@ -140,7 +140,7 @@ def checked(backend: CpuBackend, text: str, source: Path) -> str:
     request = BuildRequest(source=source, kernels=(kernel,))
     launch = KernelLaunch(kernel, grid, block, 0, arguments, cooperative="cooperative_groups" in code and grid[0] > 1)
     try:
-        if reason := backend.unsupported(request):
+        if reason := backend.unsupported_reason(request):
             return f"not run: {reason}"
         trace = backend.trace(request, [launch], buffers, TraceOptions(count=False))
     except OpbenchError as error:

@@ -31,7 +31,7 @@ def torch_losses(trainer: Trainer, device: str) -> list[float]:
     """Return the loss of each step by PyTorch, with the batches, weights and learning rates of a training."""
     import torch
 
-    order, batch, data = trainer.given_state()["order"].reshape(-1), trainer.batch, trainer.data
+    order, batch, data = trainer.initial_state()["order"].reshape(-1), trainer.batch, trainer.data
     rows = order[:batch]
     problem = StepProblem(
         trainer.network, trainer.recipe, trainer.options.precision, data.images[rows], data.targets[rows]

@@ -244,7 +244,7 @@ class Trial:
         path.write_text(mutant.text())
         try:
             cases = cases_to_check(Catalog(), path, self.random_shapes, 20260, False, huge=True)
-            reason = self._first_reason([case for case in cases if self._session.unsupported(case) is None])
+            reason = self._first_reason([case for case in cases if self._session.unsupported_reason(case) is None])
         except OpbenchError as error:
             return {"outcome": "untried", "reason": str(error)}
         finally:

@@ -20,7 +20,7 @@ def reasons() -> str:
     rows = ["| reason | column of Nsight Compute | what it means | what to do | mechanisms |", "|---|---|---|---|---|"]
     for stall in STALLS.values():
         names = ", ".join(f"`{name}`" for name in stall.mechanisms) or "–"
-        rows.append(f"| {stall.title} | `{stall.column}` | {stall.meaning} | {stall.cure} | {names} |")
+        rows.append(f"| {stall.title} | `{stall.column}` | {stall.meaning} | {stall.remedy} | {names} |")
     return "\n".join(rows)
 
 

@@ -70,7 +70,9 @@ def run(backend: CpuBackend, case: Case, shared: Mapping[str, str]) -> Ran:
         findings = backend.trace(case.request(), case.launches(backend.sm_count), buffers).findings
         kept = all(np.array_equal(held[n].read(), a) for n, a in inputs.items() if n not in shared.values())
         written = {t.name: buffers[t.name].read() for t in problem.output_tensors()}
-        return Ran(written, tuple(findings), kept and all(buffer.damage() is None for buffer in held.values()))
+        return Ran(
+            written, tuple(findings), kept and all(buffer.changed_guard_offset() is None for buffer in held.values())
+        )
     finally:
         backend.free(held)
 

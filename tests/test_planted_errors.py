@@ -60,7 +60,7 @@ def verdicts(variant: Variant) -> dict[Operator, Verdict]:
     """Of each example that the variant runs."""
     session = Session(open_backend("cpu"))
     cases = [Case(variant, variant.configs[0], p) for p in CATALOG.operator(variant.operator).examples()]
-    found = {case.problem: session.check(case).verdict for case in cases if session.unsupported(case) is None}
+    found = {case.problem: session.check(case).verdict for case in cases if session.unsupported_reason(case) is None}
     session.release()
     return found
 

@@ -13,7 +13,7 @@ from opbench.insight.stalls import CAUSES, STALLS
 def test_the_page_has_the_tables_of_the_code() -> None:
     text = stalls_page.PAGE.read_text(encoding="utf-8")
     assert stalls_page.stalls_page(text) == text, "python tests/stalls_page.py"
-    assert all(stall.meaning in text and stall.cure in text for stall in STALLS.values())
+    assert all(stall.meaning in text and stall.remedy in text for stall in STALLS.values())
 
 
 @pytest.mark.parametrize("name", STALLS)
@@ -21,7 +21,7 @@ def test_a_reason_is_explained_with_its_cures(name: str) -> None:
     done = CliRunner().invoke(cli, ["help", "stall", name])
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
-    assert STALLS[name].meaning in text and STALLS[name].cure in text and "opbench profile CASE --source" in text
+    assert STALLS[name].meaning in text and STALLS[name].remedy in text and "opbench profile CASE --source" in text
     wanted = [cause.mechanisms for cause in CAUSES if name in cause.reasons] or [STALLS[name].mechanisms]
     assert all(f"{mechanism}: " in text for mechanisms in wanted for mechanism in mechanisms)
 

@@ -172,7 +172,7 @@ def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
 def check(variant: Variant, cases: list[Case], seed: int) -> None:
     """Demand that each case runs here, is right, and was counted where the backend traces it."""
     session = Session(open_backend("cpu"), seed)
-    assert [reason for case in cases if (reason := session.unsupported(case))] == []
+    assert [reason for case in cases if (reason := session.unsupported_reason(case))] == []
     for case in cases:
         checked = session.check(case)
         assert checked.verdict.right, f"{case.name}: {checked.verdict.reason}"

@@ -99,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = Session(open_backend("cuda"))
     clock = session.backend.clock("cold")  # type: ignore[attr-defined]
     groups = one_case_per_variant(options.suites, Catalog())
-    requests = dict.fromkeys(case.request() for group in groups for case in group if not session.unsupported(case))
+    requests = dict.fromkeys(
+        case.request() for group in groups for case in group if not session.unsupported_reason(case)
+    )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for built in [pool.submit(session.backend.compile, request) for request in requests]:
             built.exception()  # a kernel that does not compile has a line of its own below
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if time.monotonic() - began > options.limit:
                 break
             try:
-                able = [case for case in group if not session.unsupported(case)]
+                able = [case for case in group if not session.unsupported_reason(case)]
                 rows = times_of(session, clock, able, timing) if able else []
             except OpbenchError as error:
                 rows = [{"case": case.name, "refused": f"{type(error).__name__}: {error}"} for case in group]

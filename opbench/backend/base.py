@@ -69,7 +69,7 @@ class Buffer(Protocol):
     def fingerprint(self) -> int:
         """Return a 64-bit hash of the content: equal contents give equal hashes within one process."""
 
-    def damage(self) -> int | None:
+    def changed_guard_offset(self) -> int | None:
         """Return the offset in bytes of the changed guard byte that is nearest to the content; None if none changed."""
 
 
@@ -120,7 +120,7 @@ class Backend(Protocol):
     def environment(self) -> Environment:
         """Return the device, the driver, the compiler and their versions."""
 
-    def unsupported(self, request: BuildRequest) -> str | None:
+    def unsupported_reason(self, request: BuildRequest) -> str | None:
         """Return the reason why this backend cannot run a module; None if it can."""
 
     def compile(self, request: BuildRequest) -> Path:

@@ -69,7 +69,7 @@ class LineTraffic:
         return place_text(self.file, self.line, self.called_from)
 
     @property
-    def words(self) -> str:
+    def access_text(self) -> str:
         """Return the kind of access as text, such as "shared load 4 B"."""
         return f"{self.space} {self.kind} {self.width} B"
 

@@ -157,13 +157,13 @@ class Session:
 
     # A case -------------------------------------------------------------------------------------------------------
 
-    def unsupported(self, case: Case) -> str | None:
+    def unsupported_reason(self, case: Case) -> str | None:
         """Return the reason why the case cannot run here; None if it can."""
         if reason := case.unmet_requirement():
             return reason
         if case.variant.is_library:
             return self._missing_library_module(case)
-        return self.backend.unsupported(case.request())
+        return self.backend.unsupported_reason(case.request())
 
     def _missing_library_module(self, case: Case) -> str | None:
         """Return the reason why a library variant cannot run here; None if it can."""
@@ -481,7 +481,7 @@ def trace_case(
     are counted. Raises UsageError when the case cannot run here.
     """
     session = Session(open_backend("cpu"), seed, modelled_gpu)
-    if reason := session.unsupported(case):
+    if reason := session.unsupported_reason(case):
         raise UsageError(
             f"{case.name}: unsupported on the cpu backend: {reason}; check the case on a GPU with: "
             f"{next_command('check', case.name, backend='cuda')}",
@@ -534,7 +534,7 @@ def _why_integers_are_inexact(bound_case: BoundCase) -> str:
 def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
     """Return a finding for the first buffer with a changed guard byte; None if there is none."""
     for name, buffer in buffers.items():
-        if (offset := buffer.damage()) is not None:
+        if (offset := buffer.changed_guard_offset()) is not None:
             return guard_finding(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
     return None
 

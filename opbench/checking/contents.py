@@ -54,7 +54,7 @@ def load_input_sets(backend: Backend, prepared: PreparedProblem) -> InputSets:
 def _write_inputs_of_kind(
     prepared: PreparedProblem, input_kind: str, normal_buffers: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
 ) -> None:
-    """Write one kind of content to input buffers; on the device, if it can be derived from the normals there."""
+    """Write one kind of inputs to input buffers; on the device, if it can be derived from the normals there."""
     if input_kind == SHIFTED_INPUTS and prepared.are_independent:
         rng = prepared.rng(SHIFTED_INPUTS)
         for tensor in prepared.problem.input_tensors():

@@ -97,7 +97,7 @@ def _free(backend: Backend, input_sets: InputSets, bound_case: BoundCase | None)
 
 
 def _bind_cubin(session: Session, bound_case: BoundCase, input_sets: InputSets, cubin: Path) -> CaseLaunches:
-    """Bind a cubin to the inputs of every content."""
+    """Bind a cubin to the inputs of every kind."""
     assert isinstance(session.backend, CubinBackend)
     program = session.backend.load_cubin(cubin, bound_case.case.request())
     launches = {

@@ -133,10 +133,10 @@ def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
         load_small_inputs(case.problem, buffers)
         verdict, _ = _run(backend, case, launches, buffers)
         if not verdict.right or isinstance(slices, str):
-            return _limit_claim(verdict, slices)
+            return _note_sampled_blocks(verdict, slices)
         slice_indices = written_slices(case, slices, buffers)
         if isinstance(slice_indices, str):
-            return _limit_claim(verdict, slice_indices)
+            return _note_sampled_blocks(verdict, slice_indices)
         skip_blocks = 0
         for _ in range(2):
             load(case, slices, buffers, slice_indices)
@@ -148,7 +148,7 @@ def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
                 break
             skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
         if not sample_verdict.count or (sample_verdict.mismatch and unfinished):
-            return _limit_claim(verdict, "no block finished within the time limit")
+            return _note_sampled_blocks(verdict, "no block finished within the time limit")
         sample_text = f"a sample of blocks, {sample_verdict.count} elements judged"
         return replace(
             verdict,
@@ -162,8 +162,8 @@ def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
         backend.free(buffers)
 
 
-def _limit_claim(verdict: Verdict, reason: ProblemSlices | str) -> Verdict:
-    """Add to a right verdict that only a sample of blocks was checked for bounds, with the reason."""
+def _note_sampled_blocks(verdict: Verdict, reason: ProblemSlices | str) -> Verdict:
+    """Add a note to a right verdict: only a sample of blocks was checked for bounds; `reason` says why."""
     sample_text = f"a sample of blocks, for where they reach only: {reason}"
     return replace(verdict, integers=sample_text) if verdict.right else verdict
 

@@ -78,25 +78,25 @@ InputKind = TypeVar("InputKind")
 class InputKindOrder(Generic[InputKind]):
     """A random order of the kinds of inputs: each occurs once before any occurs again."""
 
-    def __init__(self, contents: Iterable[InputKind], rng: random.Random) -> None:
-        self._contents, self._rng = tuple(contents), rng
+    def __init__(self, kinds: Iterable[InputKind], rng: random.Random) -> None:
+        self._kinds, self._rng = tuple(kinds), rng
         self._queue: list[InputKind] = []
 
     def first(self) -> InputKind:
-        """Return the next content without removing it."""
+        """Return the next kind of inputs without removing it."""
         if not self._queue:
-            self._queue = list(self._contents)
+            self._queue = list(self._kinds)
             self._rng.shuffle(self._queue)
         return self._queue[0]
 
-    def take(self, content: InputKind) -> InputKind:
-        """Remove a content from the remaining ones, also if it is not the next, and return it."""
-        if content in self._queue:
-            self._queue.remove(content)
-        return content
+    def take(self, kind: InputKind) -> InputKind:
+        """Remove a kind of inputs from the remaining kinds, also if it is not the next one, and return it."""
+        if kind in self._queue:
+            self._queue.remove(kind)
+        return kind
 
     def next(self) -> InputKind:
-        """Return the next content and remove it."""
+        """Return the next kind of inputs and remove it."""
         return self.take(self.first())
 
 
@@ -111,7 +111,7 @@ class CaseLaunches:
         judge: SampleJudge,
         rng: random.Random,
     ) -> None:
-        """Take the buffers `inputs` and the `launches`, both by kind of content."""
+        """Take the buffers `inputs` and the `launches`, both by kind of inputs."""
         self._bound_case, self._inputs, self.judge = bound_case, inputs, judge
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
@@ -135,12 +135,12 @@ class CaseLaunches:
             variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
 
     def launch_on_next_inputs(self) -> None:
-        """Launch the case on the next content without poisoning; many such launches are timed together."""
+        """Launch the case on the next inputs without poisoning; many such launches are timed together."""
         self._kind = self._order.next()
         self.launches[self._kind]()
 
     def next_launch(self) -> Launch:
-        """Poison the buffers and return the launch on the next content."""
+        """Poison the buffers and return the launch on the next inputs."""
         self._kind = self._order.first()
         if self.judge.is_due:
             self._kind = self.judge.kind if self.judge.kind in self.launches else TIMED_INPUT_KINDS[0]
@@ -154,7 +154,7 @@ class CaseLaunches:
 
 
 class GraphLaunches:
-    """A CUDA graph whose launches rotate over sets of buffers with different contents."""
+    """A CUDA graph whose launches rotate over sets of buffers with different inputs."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class GraphLaunches:
     ) -> None:
         """Take the outputs of each buffer set in `sets`, and the buffers `poisoned` to poison before a replay.
 
-        `input_kind_of_buffer_set` gives the content of a set.
+        `input_kind_of_buffer_set` gives the kind of inputs in a set.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
         self.judge, self._rng = judge, rng

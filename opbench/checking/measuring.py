@@ -83,7 +83,7 @@ class TimedCases:
         return [*own, *self.rotation.launches.values()]
 
     def with_actual_mode(self, name: str, measurement: Measurement) -> Measurement:
-        """Return a measurement with the mode that was really used, and a warning if it had too few contents."""
+        """Return a measurement with the mode that was really used, and a warning if too few sets of inputs fit."""
         has_few_inputs = name not in self.graph_launches and len(self.input_sets.sets) < len(TIMED_INPUT_KINDS)
         warnings = (*measurement.warnings, TimingWarning.FEW_CONTENTS) if has_few_inputs else measurement.warnings
         return replace(measurement, mode=self.rotation.mode_by_case.get(name, measurement.mode), warnings=warnings)
@@ -101,7 +101,7 @@ def measure_cases(
     """Measure right cases of one problem, interleaved, and judge some of the samples.
 
     Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
-    are also checked after the last sample, on new content and in other buffers.
+    are also checked after the last sample, on new inputs and in other buffers.
     """
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
         launches = {name: bound_case.binding.launch for name, bound_case in timing.timed.items()}
@@ -182,7 +182,7 @@ def timed_cases(
             on_start(case.name)
             traced = clock is None and session.is_traced(case)
             timing.bound_cases[case.name] = session.bind(case, timing.prepared, traced)
-            _bind_contents(session, timing, case, judged)
+            _bind_to_inputs(session, timing, case, judged)
         timing.invalid_cases = _untimable_cases(timing, on_start)
         if mode == "graph" and timing.timed:
             _bind_rotating_buffers(session, timing, judged)
@@ -202,7 +202,7 @@ def timed_cases(
             session.backend.free(prepared.workspace)
 
 
-def _bind_contents(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
+def _bind_to_inputs(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
     """Bind a case to the inputs of every kind, and add its launches and its module state to `timing`."""
     bound_case = timing.bound_cases[case.name]
     launches = {TIMED_INPUT_KINDS[0]: bound_case.binding.launch}

@@ -118,7 +118,7 @@ def _trace_plan(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOpt
             source = Path(folder) / plan.path.name
             source.write_text(plan.text(), newline="")
         request = plan.request(source)
-        if reason := backend.unsupported(request):
+        if reason := backend.unsupported_reason(request):
             return reason
         buffers: dict[str, Buffer] = {}
         try:
@@ -172,7 +172,7 @@ def _original_file(file: str, plan: MemoryPlan) -> str:
 
 def _guard_damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
     """Return a finding for a changed guard byte of a buffer; None if no guard byte changed."""
-    offset = buffer.damage()
+    offset = buffer.changed_guard_offset()
     if offset is None:
         return None
     size = int(np.prod(buffer.shape)) * buffer.dtype.itemsize

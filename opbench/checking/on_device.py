@@ -105,13 +105,13 @@ def judge_buffer(
         assert isinstance(backend, LibraryBackend) and cupy is not None
         with backend.on_stream():
             array = cast(Mapping[str, np.ndarray], backend.arrays({"out": out}))["out"]
-            if judgement := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):
+            if judgement := judge_if_right(tensor.dtype, array, reference, magnitude, tolerance, scale):
                 return judgement
             reference, magnitude = cupy.asnumpy(reference), None if magnitude is None else cupy.asnumpy(magnitude)
     return judge(tensor.name, tensor.dtype, out.read(), reference, magnitude, tolerance, kind, scale)
 
 
-def compare_faultless(
+def judge_if_right(
     dtype: str,
     out: np.ndarray,
     reference: np.ndarray,

@@ -77,7 +77,7 @@ def measure_in_rounds(
 
             race_samples = race(time_sample, list(timing.timed), options, is_over)
             for name in (name for name, samples in race_samples.items() if samples.stop != "slower"):
-                _judge_on_all_contents(timing, name, on_start)
+                _judge_on_all_inputs(timing, name, on_start)
             excluded = timing.invalid_cases | timing.invalid_times() | timing.faults
         if not excluded:
             return RaceResult(race_samples, wrong_cases, failed_cases)
@@ -86,8 +86,8 @@ def measure_in_rounds(
     return RaceResult({}, wrong_cases, failed_cases)
 
 
-def _judge_on_all_contents(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
-    """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
+def _judge_on_all_inputs(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
+    """Judge a possible winner on every kind of inputs that has a reference; a short race judges only one kind."""
     on_start(name)
     launch_source, judge = timing.launch_sources[name], timing.judges[name]
     for _ in JUDGED_INPUT_KINDS:

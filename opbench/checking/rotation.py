@@ -42,7 +42,7 @@ class Rotation:
 def buffer_set_count(set_bytes: int, l2_bytes: int) -> int:
     """Return the number of buffer sets that keep L2 cold; 0 if they would be too many or too large.
 
-    If memory allows, there is at least one set for each content of the inputs.
+    If memory allows, there is at least one set for each kind of inputs.
     """
     set_count = max(1, math.ceil(L2_FACTOR * l2_bytes / set_bytes))
     if set_count < len(TIMED_INPUT_KINDS) and (len(TIMED_INPUT_KINDS) - 1) * set_bytes <= MAX_ADDED_BYTES:

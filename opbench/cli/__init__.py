@@ -56,7 +56,7 @@ OTHER_COMMANDS = {
 HIDDEN_COMMANDS = {
     "profile-target": (".profile", ""),
     "selftest-target": (".selftest", ""),
-    "selftest-race": ("opbench.selftest.racing_child", ""),
+    "selftest-race": ("opbench.selftest.engine_comparison_process", ""),
 }
 """Commands that opbench starts itself, in the same form."""
 

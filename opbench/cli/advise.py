@@ -56,8 +56,8 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
 def lines(advised: CaseAdvice) -> list[str]:
     """Return the lines on one case: its time and lower bound, then its advice or the reason why there is none."""
     headline = f"{advised.case}  {'at least ' if advised.modelled else ''}{units.time(advised.time_s)}"
-    if advised.of_bound:
-        headline += f", {units.ratio(1 / advised.of_bound)} its lower bound of {units.time(advised.bound_s)}"
+    if advised.share_of_bound:
+        headline += f", {units.ratio(1 / advised.share_of_bound)} its lower bound of {units.time(advised.bound_s)}"
         headline += " (modelled)" if advised.modelled else ""
     if advised.reason:
         return [headline, f"  {advised.reason}"]

@@ -26,9 +26,7 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TR
     help="Ignore smaller changes [default: the resolution of the two runs, at least 1].",
 )
 @click.option("--force", is_flag=True, help="Compare even if the environments differ.")
-@click.option(
-    "--all", "everything", is_flag=True, help="Also list unchanged cases and cases that could not be compared."
-)
+@click.option("--all", "show_all", is_flag=True, help="Also list unchanged cases and cases that could not be compared.")
 @click.option(
     "--format",
     "layout",
@@ -46,7 +44,7 @@ def compare_command(
     cases: tuple[str, ...],
     threshold_percent: float | None,
     force: bool,
-    everything: bool,
+    show_all: bool,
     layout: str,
     out: Path | None,
     as_json: bool,
@@ -76,11 +74,11 @@ def compare_command(
 
         write_page(out, to_page(comparison))
         click.echo(f"wrote {out}", err=True)
-    leave(comparison.exit_code, lambda: _print(comparison, "json" if as_json else layout, everything))
+    leave(comparison.exit_code, lambda: _print(comparison, "json" if as_json else layout, show_all))
 
 
-def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None:
-    """Print a comparison in a layout: "table", "markdown" or "json"; `everything` includes unchanged cases."""
+def _print(run_comparison: RunComparison, layout: str, show_all: bool) -> None:
+    """Print a comparison in a layout: "table", "markdown" or "json"; `show_all` includes unchanged cases."""
     from opbench.report import comparison as report_text
 
     if layout == "json":
@@ -91,5 +89,5 @@ def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None
         from rich.text import Text
 
         console = stdout_console()
-        for line, change in report_text.comparison_lines(run_comparison, everything):
+        for line, change in report_text.comparison_lines(run_comparison, show_all):
             console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)

@@ -19,7 +19,7 @@ from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
-from opbench.insight.diagnosis import Diagnosis, same_advice, saving
+from opbench.insight.diagnosis import Diagnosis, group_by_advice, saving
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.paths import path_from_here
 from opbench.report.findings import finding_lines
@@ -277,7 +277,7 @@ def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Co
         _print_file(explanation, file, print_line)
     for entry in explanation.elsewhere:
         location = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
-        print_line(f"  {location}  {'  '.join(filter(None, _access_cells(explanation, entry.words, entry)))}")
+        print_line(f"  {location}  {'  '.join(filter(None, _access_cells(explanation, entry.access_text, entry)))}")
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled_accesses}
     for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         print_line(legend_line, "dim")
@@ -321,7 +321,7 @@ def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Ca
         print_line(headline, "red")
         for words in further_lines:
             print_line(words)
-    groups = same_advice(explanation.problems)
+    groups = group_by_advice(explanation.problems)
     advised_mechanisms = {advice.mechanism for advice in advised.advice[:MAX_ADVICE]}
     advised_evidence = {advice.evidence for advice in advised.advice[:MAX_ADVICE]}
     if advised.advice:
@@ -343,8 +343,8 @@ def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Ca
         )
     if not explanation.findings and not explanation.problems:
         print_line("  no problem was found in the accesses of any line", "green")
-    if explanation.next_rungs:
-        print_line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
+    if explanation.next_variants:
+        print_line(f"  next on the ladder: {', '.join(explanation.next_variants)}")
     print_line()
 
 
@@ -364,7 +364,7 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
 def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Callable[..., None]) -> None:
     """Print the kernel's own file in full, or the lines around the accesses of a header."""
     if file is not explanation.files[0]:
-        file = file.near_counts(CONTEXT_LINES)
+        file = file.around_counts(CONTEXT_LINES)
         if not file.lines:
             return
     rows = [

@@ -42,7 +42,7 @@ def finding_command(name: str | None) -> None:
 @help_command.command("stall", short_help="Explain why warps wait, such as short-scoreboard.")
 @click.argument("name", required=False, metavar="[NAME]")
 def stall_command(name: str | None) -> None:
-    """Explain the reason NAME for which warps wait, with what shortens the wait; without NAME, list the reasons.
+    """Explain why warps wait for the stall reason NAME, and how to shorten the wait; without NAME, list the reasons.
 
     NAME is spelled as in Nsight Compute: "Stall Short Scoreboard", stall_short_sb or short_scoreboard.
     """
@@ -55,7 +55,7 @@ def stall_command(name: str | None) -> None:
     found = find_stall(name)
     if found is None:
         raise UsageError(unknown_name("stall", name, list(STALLS), "opbench help stall"))
-    click.echo(textwrap.fill(f"{found.title}: {found.meaning} {found.cure}", 80))
+    click.echo(textwrap.fill(f"{found.title}: {found.meaning} {found.remedy}", 80))
     causes = [cause for cause in CAUSES if found.name in cause.reasons and cause.mechanisms]
     for cause in causes:
         click.echo(f"\nIf the warp waits for {cause.name}:")

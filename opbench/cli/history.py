@@ -43,7 +43,7 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     type=click.Choice(["slower", "faster", "same"]),
     help="Show only cases whose newest step (or, without a step, whose overall change) is slower, faster or none.",
 )
-@click.option("--all", "everything", is_flag=True, help="Print every case instead of the first 40 lines.")
+@click.option("--all", "show_all", is_flag=True, help="Print every case instead of the first 40 lines.")
 @page_option
 @json_option
 def history_command(
@@ -53,7 +53,7 @@ def history_command(
     cases: tuple[str, ...],
     threshold_percent: float,
     only: str | None,
-    everything: bool,
+    show_all: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -92,7 +92,7 @@ def history_command(
         click.echo(json.dumps(report_text.to_json(all_series)))
         return
     console = stdout_console()
-    for line in report_text.history_lines(all_series, threshold_percent / 100, everything):
+    for line in report_text.history_lines(all_series, threshold_percent / 100, show_all):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 

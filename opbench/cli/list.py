@@ -48,7 +48,7 @@ Listed = Mapping[str, str | Sequence[str]]
 )
 @click.option(
     "--all",
-    "everything",
+    "show_all",
     is_flag=True,
     help="For operators: also list those that opbench uses itself, in training steps and as probes of GPU peaks.",
 )
@@ -60,7 +60,7 @@ def list_command(
     backend: str,
     cases: tuple[str, ...],
     gpu: str,
-    everything: bool,
+    show_all: bool,
     as_json: bool,
 ) -> None:
     """List operators, variants, suites, or cases; with the name of an operator, its variants.
@@ -83,7 +83,7 @@ def list_command(
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    shown = [row for row in rows if everything or not row.get("role")]
+    shown = [row for row in rows if show_all or not row.get("role")]
     terminal_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     width = max((len(row["name"]) for row in shown), default=0)
     for row in shown:
@@ -141,9 +141,9 @@ def _cases(
     catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]
 ) -> Sequence[Listed]:
     """List the names of the cases of a suite."""
-    from opbench.api import expand
+    from opbench.api import expand_target
 
-    suite, _, _ = expand(name or "quick", backend, cases, roots)
+    suite, _, _ = expand_target(name or "quick", backend, cases, roots)
     return [{"name": case.name} for case in suite.cases]
 
 

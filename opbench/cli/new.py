@@ -117,7 +117,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     default="reports/base",
     show_default=True,
     metavar="DIR",
-    help="The folder of the base runs (one per suite), with which CI compares.",
+    help="CI compares with the base runs in this folder (one per suite).",
 )
 @click.option(
     "--source",

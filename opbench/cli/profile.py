@@ -162,9 +162,8 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
         remedy_texts = remedy_lines(remedy, profile.total)
         causes = f" It waits for: {remedy_texts['causes']}." if remedy_texts["causes"] else ""
         echo("")
-        paragraph = (
-            f"{remedy_texts['title']} {remedy_texts['share']}: {remedy_texts['meaning']}{causes} {remedy_texts['cure']}"
-        )
+        heading = f"{remedy_texts['title']} {remedy_texts['share']}"
+        paragraph = f"{heading}: {remedy_texts['meaning']}{causes} {remedy_texts['remedy']}"
         echo(textwrap.fill(paragraph, SUMMARY_WIDTH, subsequent_indent="  "))
         for mechanism, variants in list(remedy.variants.items())[:MAX_EXPLAINED_REASONS]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
@@ -204,7 +203,7 @@ def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]
     selected = case_of(file, case, catalog) if file else catalog.case(case)
     backend = open_backend("cuda")
     session = Session(backend)
-    reason = session.unsupported(selected)
+    reason = session.unsupported_reason(selected)
     if reason:
         raise UsageError(
             f"{selected.name}: not profiled, because this GPU does not support the case: {reason}; choose another "

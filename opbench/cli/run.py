@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from opbench.backend.findings import Finding
     from opbench.export.sarif import FaultAtLine
-    from opbench.results.header import LeftOut
+    from opbench.results.header import SkippedVariants
     from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
     from opbench.results.rows import Row
@@ -174,7 +174,7 @@ def check_command(
         click.echo(f"note: {text}", file=sys.stderr)
 
     if only_list:
-        names = api.cases_checked(
+        names = api.names_of_cases_to_check(
             targets,
             variants=options.variants,
             problems=options.problems,
@@ -370,7 +370,7 @@ def _file_of(result: Result, targets: tuple[str, ...]) -> str:
     return str(next(v.path for v in variants if v.name == result.variant))
 
 
-def print_table(rows: Sequence[Row], left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
+def print_table(rows: Sequence[Row], left_out: SkippedVariants, own: Sequence[VariantComparison] = ()) -> None:
     """Print the table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 

@@ -39,7 +39,9 @@ DEFAULT_FOLDER = Path("reports") / "selftest"
     "--only",
     default="",
     metavar="PARTS",
-    help="Parts to run, separated by commas: floor,stamps,flush,aa,slowdown,clocks,wall,cheats [default: all].",
+    help="Parts to run, separated by commas: floor (an empty kernel), stamps (clock stamps), flush (a cold L2), aa "
+    "(identical kernels), slowdown (known slow-downs), clocks (other timers), wall (the time to measure), cheats "
+    "[default: all].",
 )
 @click.option(
     "--budget",
@@ -154,7 +156,7 @@ def judge_cheat(path: Path, problems: Sequence[str], print_line: PrintLine) -> S
 @click.option("--cell", "texts", multiple=True, required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
 def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None) -> None:
-    """Launch the self-test's cells for one reference timer; `opbench selftest` runs this command in its own process."""
+    """Launch the self-test's kernels for a reference timer; `opbench selftest` runs this command in its own process."""
     from opbench.gpu import driver as cuda
     from opbench.selftest import Cell, reference_timers, untouched
 
@@ -177,7 +179,7 @@ def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None
 
 
 def _launch_in_range(backend: CudaBackend, cells: Sequence[Cell], launches: Mapping[str, Launch]) -> None:
-    """Launch each cell `REPEATS` times within the range that ncu watches."""
+    """Launch each kernel `REPEATS` times within the range that ncu watches."""
     from opbench.nvtx import case_range
     from opbench.selftest.children import RANGE, REPEATS
 

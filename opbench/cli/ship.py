@@ -70,7 +70,7 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
                 allowed="--plan",
             )
         network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
-        finish(
+        print_shipped(
             ship_network(
                 network, gpu=options.gpu, test=options.test, replace=options.replace, on_progress=print_progress
             ),
@@ -88,7 +88,7 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         )
     from opbench.shipping.shipping import ship_library
 
-    finish(ship_library(options, print_progress), out)
+    print_shipped(ship_library(options, print_progress), out)
 
 
 def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOptions) -> NetOptions:
@@ -114,7 +114,7 @@ def print_progress(text: str) -> None:
     click.echo(text, err=True)
 
 
-def finish(shipped: ShipResult, out: Path) -> None:
+def print_shipped(shipped: ShipResult, out: Path) -> None:
     """Print what was written, and the command that builds and tests it."""
     for note in shipped.notes:
         click.echo(f"note: {note}", err=True)

@@ -51,13 +51,13 @@ def tune_command(
     configs with wrong results, and drops a config as soon as it is clearly slower than the best one.
     """
     from opbench.kernels.folders import Catalog
-    from opbench.kernels.space_file import with_space
+    from opbench.kernels.space_file import with_search_space
     from opbench.running.targets import case_of, is_file
 
     if options.resume and out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the search to continue")
     case = case_of(target, pattern, Catalog(options.variants))
-    variant = with_space(case.variant, options.space) if options.space else case.variant
+    variant = with_search_space(case.variant, options.space) if options.space else case.variant
     if variant.is_library or not variant.tune:
         raise UsageError(
             f"{variant.id} has no tunable parameters; add a key such as tune = {{ NAME = [1, 2] }} to its header",

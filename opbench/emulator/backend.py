@@ -108,7 +108,7 @@ class CpuBackend:
             python=platform.python_version(),
         )
 
-    def unsupported(self, request: BuildRequest) -> str | None:
+    def unsupported_reason(self, request: BuildRequest) -> str | None:
         """Return the reason why the cpu backend cannot run a module, or None if it can."""
         reason = self._missing_capability(request.compute_capability)
         if reason is not None:

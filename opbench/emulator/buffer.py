@@ -125,7 +125,7 @@ class CpuArray:
         """Return a 64-bit hash of the content."""
         return int.from_bytes(hashlib.blake2b(self._bytes.data, digest_size=8).digest(), "little")
 
-    def damage(self) -> int | None:
+    def changed_guard_offset(self) -> int | None:
         """Return None: memory of another object has no guard bytes of its own."""
         return None
 
@@ -173,7 +173,7 @@ class CpuBuffer(CpuArray):
         """Return the bytes of content and guard bytes without a copy; their number is a multiple of the page size."""
         return self._all
 
-    def damage(self) -> int | None:
+    def changed_guard_offset(self) -> int | None:
         """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte; None without one."""
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
         tail = self._all[GUARD_BYTES + self.bytes :]

@@ -138,7 +138,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 @functools.cache
-def shim_version() -> str:
+def emulator_hash() -> str:
     """Return a hash of the emulator's headers, runtime and text passes, and of the path of their folder."""
     folder = Path(__file__).parent
     emulator_files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -301,7 +301,7 @@ class KernelBuilder:
             )
             include_flags = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
             system_flags = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
-            include = [*self._parsed_shim, *system_flags, *include_flags, *reduced_file.flags]
+            include = [*self._precompiled_header_flags, *system_flags, *include_flags, *reduced_file.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The key must not depend on the random name of the scratch folder.
@@ -334,7 +334,7 @@ class KernelBuilder:
         return macros.hidden_names(answer.stdout)
 
     @functools.cached_property
-    def _parsed_shim(self) -> tuple[str, ...]:
+    def _precompiled_header_flags(self) -> tuple[str, ...]:
         """Return the flags that load the emulator's headers in precompiled form, which halves the time of most builds.
 
         The preprocessed text then refers to the precompiled header and does not contain its lines. If the precompiled
@@ -351,9 +351,9 @@ class KernelBuilder:
             return ()
         return ("-fpch-preprocess", "-isystem", str(folder))
 
-    def parse_shim(self) -> None:
+    def precompile_headers(self) -> None:
         """Precompile the emulator's headers unless they are in the cache."""
-        _ = self._parsed_shim
+        _ = self._precompiled_header_flags
 
     def runtime(self) -> Path:
         """Return the runtime library, compiled once per machine and compiler; raise EnvironmentFault."""
@@ -401,7 +401,7 @@ class KernelBuilder:
 
     def _key(self, *parts: str | bytes) -> str:
         """Return a hash of everything that affects compiled files, including the CPU's extensions."""
-        return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
+        return digest(*parts, emulator_hash(), self.toolchain.version, *self.toolchain.flags(self.build))
 
     def _compile(self, request: BuildRequest, text: str, module_path: Path) -> None:
         """Compile preprocessed text to a shared object in the cache, with files for its constants and the warnings."""
@@ -418,7 +418,16 @@ class KernelBuilder:
             source_file.write_text(text)
             language = self.toolchain.preprocessed_language()
             compiler_output = self._run(
-                [*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(object_file), str(source_file)], request
+                [
+                    *flags,
+                    *self._precompiled_header_flags[:1],
+                    *language,
+                    "-c",
+                    "-o",
+                    str(object_file),
+                    str(source_file),
+                ],
+                request,
             )
             self._require_allowed(object_file, request)
             if self.build.traced:
@@ -480,7 +489,7 @@ def prepare(folder: Path) -> None:
     toolchain = find_toolchain()
     with ThreadPoolExecutor(2) as pool:
         runtime = pool.submit(KernelBuilder(toolchain, folder, FAST).runtime)
-        pool.submit(KernelBuilder(toolchain, folder, TRACED).parse_shim)
+        pool.submit(KernelBuilder(toolchain, folder, TRACED).precompile_headers)
         runtime.result()
 
 

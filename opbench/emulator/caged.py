@@ -78,7 +78,7 @@ def import_all() -> None:
         importlib.import_module(name)
 
 
-def _huge_refused(subject: str, size: str, value: int) -> UsageError:
+def _huge_problem_error(subject: str, size: str, value: int) -> UsageError:
     """Return the error for a problem whose buffers do not fit into memory and therefore cannot be copied."""
     return UsageError(
         f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all "
@@ -397,12 +397,12 @@ class CagedBackend(CpuBackend):
         skip_blocks: int = 0,
     ) -> Trace:
         """Raise UsageError, because sparse buffers cannot be copied."""
-        raise _huge_refused(str(request.source), f"{len(buffers)} sparse buffers", len(buffers))
+        raise _huge_problem_error(str(request.source), f"{len(buffers)} sparse buffers", len(buffers))
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Raise UsageError, because sparse buffers cannot be copied."""
         nbytes = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
-        raise _huge_refused(f"buffer '{name}' {list(shape)}", units.si(nbytes, "B"), nbytes)
+        raise _huge_problem_error(f"buffer '{name}' {list(shape)}", units.si(nbytes, "B"), nbytes)
 
     def synchronize(self) -> list[Finding]:
         """Return the findings since the last call."""

@@ -64,8 +64,8 @@ class CagedBuilder(KernelBuilder):
         self._trusted = KernelBuilder(toolchain, folder, build, capability)
 
     @functools.cached_property
-    def _parsed_shim(self) -> tuple[str, ...]:
-        return self._trusted._parsed_shim
+    def _precompiled_header_flags(self) -> tuple[str, ...]:
+        return self._trusted._precompiled_header_flags
 
     def _manifest(self, request: BuildRequest) -> Path:
         """Return the manifest's path after checking the request's files: every build and every reuse begins here."""
@@ -93,7 +93,7 @@ class CagedBuilder(KernelBuilder):
         program = shutil.which(compiler_name) or compiler_name
         command = [program, *compiler_arguments, *arguments]
         readable_paths = [source.path for source in include_closure(request.source, request.include)]
-        flags = (*arguments, *self._parsed_shim)
+        flags = (*arguments, *self._precompiled_header_flags)
         readable_paths += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
         confinement = Confinement(
             (*readable_paths, INCLUDE, *map(Path, SYSTEM_FILES)),

@@ -23,7 +23,7 @@ def require_names(request: BuildRequest) -> None:
     for root in request.roots:
         name = re.split(r"[<\s]", root)[0].split("::")[-1]
         if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in source_files):
-            raise (_unknown_constant_error if root in request.constants else no_kernel)(request, root)
+            raise (_unknown_constant_error if root in request.constants else missing_kernel_error)(request, root)
 
 
 def require_device_functions(request: BuildRequest) -> None:
@@ -69,7 +69,7 @@ def _unknown_constant_error(request: BuildRequest, name: str) -> CompileError:
     return CompileError(message, root_location(request.source, text, name))
 
 
-def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
+def missing_kernel_error(request: BuildRequest, kernel: str) -> CompileError:
     """Return an error that lists the kernels in the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
     defined = {kernel.qualified_name for kernel in device_part.kernels_of(text)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from opbench.emulator.device_source import no_kernel
+from opbench.emulator.device_source import missing_kernel_error
 from opbench.emulator.toolchain import INCLUDE
 from opbench.errors import CompileError, Location
 from opbench.kernels.launch import BuildRequest
@@ -25,7 +25,7 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
     """Return the compiler's errors in the user's file, without notes about opbench's own files."""
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
-        return no_kernel(request, missing[0])
+        return missing_kernel_error(request, missing[0])
     if name_error := _unclear_name(request, stderr):
         return name_error
     match = REMOVED_FUNCTION.search(stderr)

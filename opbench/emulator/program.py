@@ -160,7 +160,7 @@ class CpuProgram:
             if not launch.kernel:
                 self._bind_fill(launch, memory)()
                 if launch.zero:
-                    tracing.initialised(launch.zero)
+                    tracing.mark_initialised(launch.zero)
                 continue
             bound = self._bind_arguments(launch, memory)
             native = bound.prepare_run(0)
@@ -173,7 +173,7 @@ class CpuProgram:
                 if not native.sample_count:
                     continue
             for name in memory.keys() & set(self._kernels[launch.kernel].may_write(launch)):
-                tracing.writable(name)
+                tracing.mark_writable(name)
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
             tracing.unfinished_blocks |= native.unfinished

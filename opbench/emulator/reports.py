@@ -334,11 +334,11 @@ def _is_update(event: Event) -> bool:
     return is_update(source_line(place.file, place.line), place.column, other.column)
 
 
-def _lost_update_texts(event: Event, other_party: str, related: tuple[RelatedLocation, ...]) -> FindingTexts:
+def _lost_update_texts(event: Event, other_thread: str, related: tuple[RelatedLocation, ...]) -> FindingTexts:
     """Write the texts on two threads that update a location without an atomic operation."""
     return FindingTexts(
         f"several threads update {event.size} at {event.target.phrase()} without an atomic operation",
-        (f"{other_party[0].upper()}{other_party[1:]}, and one of the two updates may be lost.",),
+        (f"{other_thread[0].upper()}{other_thread[1:]}, and one of the two updates may be lost.",),
         related,
         "Use atomicAdd (or another atomic operation), or let each thread sum into its own variable and combine these.",
     )
@@ -347,14 +347,14 @@ def _lost_update_texts(event: Event, other_party: str, related: tuple[RelatedLoc
 def _same_value_texts(event: Event) -> FindingTexts:
     """Write the texts on several threads that store the same value."""
     between_blocks = event.report.instructions & BETWEEN_BLOCKS
-    other_party = f"block {triple_text(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
-    related = event.related_location(f"{event.other_verb} by {other_party}")
+    other_thread = f"block {triple_text(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
+    related = event.related_location(f"{event.other_verb} by {other_thread}")
     if event.other_verb == "read":
         message = (
-            f"{event.access}, which leaves the value as it is, while {other_party} reads it at {event.other_line_text}"
+            f"{event.access}, which leaves the value as it is, while {other_thread} reads it at {event.other_line_text}"
         )
         return FindingTexts(message, ("Nothing orders the two accesses.",), related)
-    return FindingTexts(f"{event.access}: {other_party} stores the same value at {event.other_line_text}", (), related)
+    return FindingTexts(f"{event.access}: {other_thread} stores the same value at {event.other_line_text}", (), related)
 
 
 def _missing_wait_texts(event: Event) -> FindingTexts:

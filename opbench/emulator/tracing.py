@@ -101,11 +101,11 @@ class Tracing:
             set_locations(self.address, (NativeArray * max(1, len(native_arrays)))(*native_arrays), len(native_arrays))
         self._require_memory()
 
-    def initialised(self, name: str) -> None:
+    def mark_initialised(self, name: str) -> None:
         """Mark a buffer as initialised, because it was filled between two launches."""
         self._library.opb_trace_initialised(self.address, self._names.index(name))
 
-    def writable(self, name: str) -> None:
+    def mark_writable(self, name: str) -> None:
         """Mark a buffer that the next launch may write, so that earlier reads by other threads are known."""
         self._library.opb_trace_writable(self.address, self._names.index(name))
 

@@ -56,7 +56,7 @@ class Training:
     exchange: Exchange | None = None
     """The exchange between micro-batches; None for a step of one micro-batch."""
 
-    def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def initial_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state of the parameters for the network's weights: one array, and its bf16 copy if nodes
         read it.
         """

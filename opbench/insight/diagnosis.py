@@ -124,7 +124,7 @@ def saving(problems: Sequence[Diagnosis]) -> str:
     return f"up to {units.percent(sum(p.share for p in problems))} of all {problems[0].unit} could be saved"
 
 
-def same_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
+def group_by_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
     """Group problems with the same kind, advice, unit and kernel, such as those of several lines; the costliest group
     first.
     """
@@ -185,7 +185,7 @@ class LaunchView:
             cost=cost,
             share=cost / self.passes if self.passes else 0.0,
             evidence=evidence,
-            advice=(advice or MECHANISMS[mechanism]) + _see_variants(variant_ids),
+            advice=(advice or MECHANISMS[mechanism]) + _variant_references(variant_ids),
             source=self.traffic.source,
             mechanism=mechanism,
             remedies=tuple(variant_ids),
@@ -198,7 +198,7 @@ def diagnose(subject: Subject, traffic: Traffic, sources: Mapping[str, str]) -> 
     problems_by_access: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
     for entry in traffic.lines:
         access_problems = problems_by_access.setdefault(
-            (entry.kernel, entry.file, entry.line, entry.called_from, entry.words), []
+            (entry.kernel, entry.file, entry.line, entry.called_from, entry.access_text), []
         )
         access_problems += [problem for rule in RULES if entry.requests for problem in rule(view, entry)]
     diagnoses = [problem for problems in problems_by_access.values() for problem in _merge_by_line(problems)]
@@ -224,7 +224,7 @@ def _merge_by_line(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
     return list(diagnoses.values())
 
 
-def _see_variants(variant_ids: Sequence[str]) -> str:
+def _variant_references(variant_ids: Sequence[str]) -> str:
     """Return the variants as a suffix, such as " (see softmax/online, softmax/block_per_row and 2 more)"; ""
     for none.
     """

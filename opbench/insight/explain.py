@@ -56,25 +56,27 @@ class AnnotatedLine:
     def labelled_accesses(self) -> tuple[tuple[str, LineTraffic], ...]:
         """Return the line's accesses and those of its calls, each with a label."""
         direct = ((self.label(entry), entry) for entry in self.accesses)
-        return (*direct, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
+        return (*direct, *((f"{PurePath(entry.file).name} {entry.access_text}", entry) for entry in self.calls))
 
     def label(self, entry: LineTraffic) -> str:
         """Return a label of an access, such as "shared load 4 B", with the element if the line has several such
         accesses.
         """
         same_accesses = [
-            access for access in self.accesses if (access.kernel, access.words) == (entry.kernel, entry.words)
+            access
+            for access in self.accesses
+            if (access.kernel, access.access_text) == (entry.kernel, entry.access_text)
         ]
         columns = sorted(label.column for label in same_accesses)
         if len(columns) < 2:
-            return entry.words
+            return entry.access_text
         # Columns count in the preprocessed text, so they only give the order of the accesses.
         position = columns.index(entry.column)
         names = operands(self.text, entry.kind)
         if len(names) != len(columns):
-            return f"{entry.words} ({position + 1} of {len(columns)})"
+            return f"{entry.access_text} ({position + 1} of {len(columns)})"
         name = names[position]
-        return f"{entry.words} {name if len(name) <= NAME_LENGTH else name[: name.index('[')] + '[…]'}"
+        return f"{entry.access_text} {name if len(name) <= NAME_LENGTH else name[: name.index('[')] + '[…]'}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class AnnotatedFile:
     path: str
     lines: tuple[AnnotatedLine, ...]
 
-    def near_counts(self, rows: int) -> AnnotatedFile:
+    def around_counts(self, rows: int) -> AnnotatedFile:
         """Keep only lines with counts, problems or findings, and `rows` lines above and below each."""
         notable = [line.number for line in self.lines if line.has_counts or line.problems or line.findings]
         shown = {number + offset for number in notable for offset in range(-rows, rows + 1)}
@@ -115,7 +117,7 @@ class Explanation:
     """Accesses whose line is unknown or in a file without a given source."""
     predicted_kernels: tuple[str, ...] = ()
     """Kernels of which only some blocks were counted; their numbers are extrapolated to all blocks."""
-    next_rungs: tuple[str, ...] = ()
+    next_variants: tuple[str, ...] = ()
     """Variants that build on this one."""
 
     def count_source(self, kernel: str) -> str:
@@ -140,7 +142,7 @@ class Explanation:
                 for file in self.files
             ],
             "elsewhere": [self._access_json(entry) for entry in self.elsewhere],
-            "next_rungs": list(self.next_rungs),
+            "next_rungs": list(self.next_variants),
         }
 
     def _line_json(self, line: AnnotatedLine) -> dict[str, JSON]:
@@ -221,7 +223,7 @@ def explain(
         files=files,
         elsewhere=tuple(entry for entry in estimated.lines if (entry.file, entry.line) not in shown),
         predicted_kernels=sampled_kernels,
-        next_rungs=subject.next_variants(),
+        next_variants=subject.next_variants(),
     )
 
 
@@ -248,7 +250,7 @@ def _calls_by_line(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]
     result: dict[tuple[int, str, str, str], LineTraffic] = {}
     for entry in lines:
         if entry.called_from:
-            key = (entry.called_from, entry.kernel, entry.file, entry.words)
+            key = (entry.called_from, entry.kernel, entry.file, entry.access_text)
             result[key] = result[key] + entry if key in result else entry
     by_line: dict[int, list[LineTraffic]] = {}
     for key in sorted(result):

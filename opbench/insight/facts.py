@@ -292,7 +292,7 @@ def _tail_share(waves: float | None) -> float:
 
 
 def distance_of(mechanism: str, facts: Facts) -> float:
-    """Return how many times above its lower bound a case is, as a mechanism sees it.
+    """Return the time of a case divided by the lower bound that a mechanism could reach.
 
     For `tensor_core` the lower bound is that of tensor cores, which is lower than that of CUDA cores.
     """

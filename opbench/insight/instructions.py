@@ -125,9 +125,12 @@ def _counts_of_accesses(blocks: Sequence[BasicBlock], lines: Iterable[LineTraffi
     unconditional: dict[int, list[float]] = {}
     conditional: dict[int, list[float]] = {}
     for name, line_key, requests in _requests(blocks, lines):
-        copies = {index: _copies(basic_block.accesses, line_key, name) for index, basic_block in enumerate(blocks)}
+        copies = {
+            index: _instruction_count(basic_block.accesses, line_key, name) for index, basic_block in enumerate(blocks)
+        }
         conditional_copies = {
-            index: _copies(basic_block.conditional, line_key, name) for index, basic_block in enumerate(blocks)
+            index: _instruction_count(basic_block.conditional, line_key, name)
+            for index, basic_block in enumerate(blocks)
         }
         block_indices = {
             index for counts in (copies, conditional_copies) for index, copy_count in counts.items() if copy_count
@@ -168,7 +171,7 @@ def _requests(blocks: Sequence[BasicBlock], lines: Iterable[LineTraffic]) -> lis
     ]
 
 
-def _copies(accesses: Mapping[str, Mapping[str, int]], line_key: str, name: str) -> int:
+def _instruction_count(accesses: Mapping[str, Mapping[str, int]], line_key: str, name: str) -> int:
     """Return how many instructions with an opcode a block has for a line."""
     return sum(copies for key, copies in accesses.get(line_key, {}).items() if key.partition(".")[0] == name)
 
@@ -206,7 +209,8 @@ def _instructions_of_split_lines(
     counted_blocks = {index for index, count in enumerate(counts) if count}
     for name, line_key, requests in sorted(_requests(code.blocks, lines), key=lambda entry: -entry[2]):
         copies = {
-            index: _copies(basic_block.accesses, line_key, name) + _copies(basic_block.conditional, line_key, name)
+            index: _instruction_count(basic_block.accesses, line_key, name)
+            + _instruction_count(basic_block.conditional, line_key, name)
             for index, basic_block in enumerate(code.blocks)
         }
         block_indices = [index for index, copy_count in copies.items() if copy_count]

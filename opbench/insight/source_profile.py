@@ -91,7 +91,7 @@ class ProfiledKernel:
 
     @property
     def total(self) -> int:
-        """Return all samples."""
+        """Return the number of all samples."""
         return sum(sum(instruction.samples.values()) for instruction in self.instructions)
 
     @property
@@ -160,7 +160,7 @@ class SourceProfile:
 
     @property
     def total(self) -> int:
-        """Return all samples."""
+        """Return the number of all samples."""
         return sum(kernel.total for kernel in self.kernels)
 
     @property

@@ -28,7 +28,7 @@ class Stall:
     """The column of Nsight Compute's source page, such as "stall_short_sb"."""
     meaning: str
     """The cause of the wait, as a sentence."""
-    cure: str
+    remedy: str
     """The change in the kernel that shortens the wait, as a sentence."""
     mechanisms: tuple[str, ...] = ()
     """Keys of `opbench.kernels.mechanism.MECHANISMS` that usually shorten the wait, the most effective first."""
@@ -220,7 +220,7 @@ LONG_SCOREBOARD, SHORT_SCOREBOARD = "long_scoreboard", "short_scoreboard"
 
 @dataclass(frozen=True)
 class Cause:
-    """A class of instructions that warps wait for, which decides the cure of a scoreboard wait."""
+    """A class of instructions that warps wait for, which decides the remedy of a scoreboard wait."""
 
     name: str
     """The name in reports, such as "shared memory"."""

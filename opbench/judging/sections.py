@@ -177,7 +177,7 @@ class Judgement:
         ]
 
     def disproved_precisions(self) -> list[Fault]:
-        """Return a fault for each sign that alone disproves the precision in the header."""
+        """Return a fault for each sign of cheating that disproves the precision in the header."""
         return [
             Fault(
                 sign.rule.name,

@@ -167,7 +167,7 @@ def _variants_of(
     table, why = _read_toml(path, header), header.why
     common_reader = _HeaderReader(path, text, "", table, sources, folders)
     if table.get("operator") == NO_OPERATOR:
-        raise common_reader.refuse(
+        raise common_reader.error_at(
             ("operator",),
             f'operator = "{NO_OPERATOR}": without an operator there is no reference, so the file can only be checked '
             f"for memory errors and races: {next_command('check', path)}; to run and explain it, "
@@ -183,7 +183,7 @@ def _variants_of(
     for name, own_table in tables.items():
         reader = _HeaderReader(path, text, name, own_table, sources, folders)
         if not isinstance(own_table, dict) or not re.fullmatch(r"[\w-]+", name):
-            raise reader.refuse(
+            raise reader.error_at(
                 ("variant", name),
                 f"variant.{name} = {own_table!r} is not allowed; write a table [variant.NAME], with "
                 "letters, digits, _ and - in NAME",
@@ -223,7 +223,7 @@ class _HeaderReader:
     sources: tuple[Source, ...]
     include: tuple[Path, ...]
 
-    def refuse(
+    def error_at(
         self,
         key: KeyPath,
         message: str | UnknownName,
@@ -242,12 +242,12 @@ class _HeaderReader:
         """Raise UsageError for an unknown key or a value of the wrong type."""
         for key, value in self.table.items():
             if key not in allowed_keys:
-                raise self.refuse((key,), unknown_name("key", key, allowed_keys))
+                raise self.error_at((key,), unknown_name("key", key, allowed_keys))
             if not isinstance(value, allowed_keys[key]):
                 expected = allowed_keys[key]
                 expected_types = expected if isinstance(expected, tuple) else (expected,)
                 expected_text = " or ".join(TOML_NAMES[k] for k in expected_types)
-                raise self.refuse(
+                raise self.error_at(
                     (key,),
                     f"{key} = {value!r} is not allowed; write a {expected_text}",
                     value=value,
@@ -258,13 +258,13 @@ class _HeaderReader:
         table = self.table
         operator_name = table.get("operator", operator)
         if not operator_name:
-            raise self.refuse(
+            raise self.error_at(
                 ("title",),
                 "the key operator is missing, and a file outside a variants folder needs it; add it, for example: "
                 'operator = "matmul"; list all operators with: opbench list operators',
             )
         if self.path.suffix == ".cu" and not table.get("launch"):
-            raise self.refuse(
+            raise self.error_at(
                 ("launch",),
                 'launch is missing; add it, for example: launch = [{ kernel = "name", grid = ["cdiv(n, 256)"], '
                 "block = [256] }]",
@@ -311,9 +311,9 @@ class _HeaderReader:
         try:
             configs = variant.configs
         except UsageError as error:
-            raise self.refuse(("where",), f"where: {error.message}", cause=error) from None
+            raise self.error_at(("where",), f"where: {error.message}", cause=error) from None
         if not configs:
-            raise self.refuse(
+            raise self.error_at(
                 ("where",),
                 f"no combination of the tune values satisfies where = {list(variant.where)}; change one of the "
                 "conditions, or add values to tune",
@@ -327,7 +327,7 @@ class _HeaderReader:
         try:
             return read_reference(operator_name, self.path.resolve().parent)
         except UsageError as error:
-            raise self.refuse(("operator",), error.message, cause=error) from None
+            raise self.error_at(("operator",), error.message, cause=error) from None
 
     def _implied_capability(self) -> str:
         """Return the compute capability that clusters or tensor maps require; "" without either of them."""
@@ -344,7 +344,7 @@ class _HeaderReader:
         if not isinstance(in_place, dict):
             return bool(in_place)
         if self.path.suffix == ".py" or not in_place or not all(isinstance(v, str) for v in in_place.values()):
-            raise self.refuse(
+            raise self.error_at(
                 ("in_place",),
                 f"in_place = {in_place!r} is not allowed; write in_place = true, or in a .cu file a table such as "
                 'in_place = { out = "x" }',
@@ -356,18 +356,18 @@ class _HeaderReader:
         names = self.table.get("mechanism", [])
         for index, name in enumerate(names):
             if name not in MECHANISMS:
-                raise self.refuse(("mechanism", index), unknown_name("mechanism", str(name), MECHANISMS))
+                raise self.error_at(("mechanism", index), unknown_name("mechanism", str(name), MECHANISMS))
         return tuple(dict.fromkeys(names))
 
     def _tile(self) -> dict[str, str]:
         allowed_names = {*self.table.get("tune", {}), *self.table.get("define", {})}
         for key in self.table.get("tile", {}):
             if key not in TILE_KEYS:
-                raise self.refuse(("tile", key), unknown_name("key", key, TILE_KEYS, place="tile"))
+                raise self.error_at(("tile", key), unknown_name("key", key, TILE_KEYS, place="tile"))
         tile = self._named_expressions("tile")
         for key, text in tile.items():
             for name in expression.names(text) - allowed_names:
-                raise self.refuse(
+                raise self.error_at(
                     ("tile", key), unknown_name("tunable or macro", name, allowed_names, place=f"tile.{key}")
                 )
         return tile
@@ -376,7 +376,7 @@ class _HeaderReader:
         product = PRODUCTS.get(self.table.get("product", ""))
         precision = str(self.table.get("precision", product.precision if product else "f32"))
         if precision not in PRECISIONS:
-            raise self.refuse(
+            raise self.error_at(
                 ("precision",),
                 f"precision = {precision!r} is not allowed; write one of {', '.join(PRECISIONS)}",
                 value=precision,
@@ -387,24 +387,24 @@ class _HeaderReader:
         """Return the format that tensor cores multiply; raise UsageError if the source has other instructions."""
         product, precision = str(self.table.get("product", "")), self._precision()
         if product and product not in PRODUCTS:
-            raise self.refuse(("product",), unknown_name("product", product, PRODUCTS))
+            raise self.error_at(("product",), unknown_name("product", product, PRODUCTS))
         if self.path.suffix == ".cu" and (
             fault := product_contradiction(product, precision, tensor_core_operand_types(self.sources))
         ):
-            raise self.refuse(("product" if product else "precision",), fault)
+            raise self.error_at(("product" if product else "precision",), fault)
         return product
 
     def _define(self, product: str) -> dict[str, str]:
         """Return the macros, each after the macros that its expression uses."""
         pending = self._named_expressions("define")
         if product and pending.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
-            raise self.refuse(
+            raise self.error_at(
                 ("define", "PRODUCT"),
                 f'define.PRODUCT is set by the key product; remove this line and keep product = "{product}"',
             )
         for name in pending:
             if name in self.table.get("tune", {}):
-                raise self.refuse(
+                raise self.error_at(
                     ("define", name),
                     f"define.{name} is not allowed: tune.{name} already defines this macro; remove one of the two",
                 )
@@ -412,7 +412,7 @@ class _HeaderReader:
         while pending:
             resolved = [n for n, text in pending.items() if not (expression.names(text) - {n}) & pending.keys()]
             if not resolved:
-                raise self.refuse(
+                raise self.error_at(
                     ("define",),
                     f"define: {', '.join(pending)} are defined in terms of each other; "
                     "give one of them a value that names no other macro",
@@ -426,12 +426,12 @@ class _HeaderReader:
             try:
                 tune[name] = tunable_values(values)
             except UsageError as error:
-                raise self.refuse(("tune", name), f"tune.{name} {error.message}", cause=error) from None
+                raise self.error_at(("tune", name), f"tune.{name} {error.message}", cause=error) from None
         if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
             return tune
         if (count := math.prod(map(len, tune.values()))) > MAX_CONFIGS:
             product = " × ".join(f"{len(values)} of {key}" for key, values in tune.items())
-            raise self.refuse(
+            raise self.error_at(
                 ("tune",),
                 f"tune gives {count} combinations ({product}); at most {MAX_CONFIGS} are allowed: give fewer values, "
                 "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
@@ -445,7 +445,7 @@ class _HeaderReader:
         supports = {}
         for mode, values in self.table.get("supports", {}).items():
             if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
-                raise self.refuse(
+                raise self.error_at(
                     ("supports", mode),
                     f"supports.{mode} = {values!r} is not allowed; write a list of values of this mode",
                     value=values,
@@ -467,7 +467,7 @@ class _HeaderReader:
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
-            raise self.refuse(
+            raise self.error_at(
                 key,
                 f'{label}: {text!r} is not a valid expression; write an integer or a text such as "cdiv(n, 256)"',
                 value=text,
@@ -475,7 +475,7 @@ class _HeaderReader:
         try:
             expression.parse(text, is_real)
         except UsageError as error:
-            raise self.refuse(key, f"{label}: {error.message}", cause=error) from None
+            raise self.error_at(key, f"{label}: {error.message}", cause=error) from None
         return text
 
 
@@ -486,14 +486,14 @@ class _MemoryReader(_HeaderReader):
         """Return the whole header; raise UsageError for a key or value that is not allowed."""
         for name, value in self.table.get("sizes", {}).items():
             if type(value) is not int or not is_identifier(name):
-                raise self.refuse(
+                raise self.error_at(
                     ("sizes", name),
                     f"sizes.{name} = {value!r} is not allowed; write a name and a whole number, such as sizes = "
                     "{ n = 1024 }",
                     value=value,
                 )
         if not self.table.get("launch"):
-            raise self.refuse(
+            raise self.error_at(
                 ("launch",),
                 'launch is missing; add it, for example: launch = [{ kernel = "name", grid = ["cdiv(n, 256)"], '
                 'block = [256], args = ["x", "out", "n"] }]',
@@ -509,21 +509,21 @@ class _MemoryReader(_HeaderReader):
 
     def _buffer(self, name: str, entry: object) -> BufferTemplate:
         if not isinstance(entry, dict):
-            raise self.refuse(
+            raise self.error_at(
                 ("buffers", name),
                 f'buffers.{name} = {entry!r} is not allowed; write a table such as {{ type = "f32", elements = "n" }}',
                 value=entry,
             )
         for key, allowed in (("type", BUFFER_TYPES), ("content", INITIAL_CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
-                raise self.refuse(
+                raise self.error_at(
                     ("buffers", name, key),
                     f"buffers.{name}.{key} = {entry[key]!r} is not allowed; write one of {', '.join(allowed)}",
                     value=entry[key],
                 )
         for key in entry:
             if key not in BUFFER_KEYS:
-                raise self.refuse(
+                raise self.error_at(
                     ("buffers", name, key), unknown_name("key", key, BUFFER_KEYS, place=f"buffers.{name}")
                 )
         elements = ""

@@ -38,7 +38,7 @@ class HeaderReader(Protocol):
     def sources(self) -> tuple[Source, ...]:
         """Return the kernel's file and its headers."""
 
-    def refuse(
+    def error_at(
         self,
         key: KeyPath,
         message: str | UnknownName,
@@ -63,7 +63,7 @@ def _expressions(reader: HeaderReader, label: str, texts: Sequence[object], key:
 def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTemplate:
     key_path: KeyPath = ("launch", index)
     if not isinstance(entry, dict):
-        raise reader.refuse(
+        raise reader.error_at(
             key_path,
             f"launch[{index}] = {entry!r} is not allowed; write a table such as "
             '{ kernel = "name", grid = ["cdiv(n, 256)"], block = [256] }',
@@ -71,38 +71,38 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
         )
     for key in entry:
         if key not in LAUNCH_KEYS:
-            raise reader.refuse((*key_path, key), unknown_name("key", key, LAUNCH_KEYS, place=f"launch[{index}]"))
+            raise reader.error_at((*key_path, key), unknown_name("key", key, LAUNCH_KEYS, place=f"launch[{index}]"))
     if fill_keys := {"zero", "fill"} & entry.keys():
         return _fill_launch(reader, index, entry, fill_keys.pop())
     for key in ("kernel", "grid", "block"):
         if key not in entry:
-            raise reader.refuse(
+            raise reader.error_at(
                 key_path,
                 f"launch[{index}]: {key} is missing; add it, for example: {LAUNCH_EXAMPLES[key]}",
             )
     for key in {"grid", "block", "cluster"} & entry.keys():
         if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
-            raise reader.refuse(
+            raise reader.error_at(
                 (*key_path, key),
                 f"launch[{index}].{key} = {entry[key]!r} is not allowed; write a list of 1 to 3 expressions, "
                 f"such as {LAUNCH_EXAMPLES[key]}",
                 value=entry[key],
             )
     if not isinstance(entry.get("args", []), list):
-        raise reader.refuse(
+        raise reader.error_at(
             (*key_path, "args"),
             f'launch[{index}].args = {entry["args"]!r} is not allowed; write a list, such as args = ["x", "out", "n"]',
             value=entry["args"],
         )
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
-        raise reader.refuse(
+        raise reader.error_at(
             (*key_path, "programmatic"),
             f"launch[{index}].programmatic = {programmatic!r} is not allowed; write true, false or an expression",
             value=programmatic,
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
-        raise reader.refuse(
+        raise reader.error_at(
             (*key_path, "programmatic"),
             f"launch[{index}].programmatic: the kernel and its headers contain no griddepcontrol.wait, so the kernel "
             "could read data that the previous launch has not written yet; add the instruction to the kernel, or "
@@ -110,7 +110,7 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
         )
     early = entry.get("early", [])
     if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
-        raise reader.refuse(
+        raise reader.error_at(
             (*key_path, "early"),
             f"launch[{index}].early = {early!r} is not allowed; write a list of names of inputs, such as early = "
             '["x"], and set programmatic = true',
@@ -138,7 +138,7 @@ def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> boo
     key = FORMER_SETUP_KEY if FORMER_SETUP_KEY in entry else "setup"
     is_setup = entry.get(key, False)
     if not isinstance(is_setup, bool) or (is_setup and not entry.get("args")):
-        raise reader.refuse(
+        raise reader.error_at(
             ("launch", index, key),
             f"launch[{index}].{key} = {is_setup!r} is not allowed; write true or false, and give the launch args if "
             f"{key} is true",
@@ -150,7 +150,7 @@ def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> boo
 def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
     is_cooperative = entry.get("cooperative", False)
     if not isinstance(is_cooperative, bool) or (is_cooperative and {"cluster", "programmatic"} & entry.keys()):
-        raise reader.refuse(
+        raise reader.error_at(
             ("launch", index, "cooperative"),
             f"launch[{index}].cooperative = {is_cooperative!r} is not allowed; write true or false, and remove "
             "cluster and programmatic if cooperative is true",
@@ -162,7 +162,7 @@ def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) 
 def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTemplate:
     label, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
-        raise reader.refuse(
+        raise reader.error_at(
             key_path,
             f'{label} = {entry!r} is not allowed; write a table such as {{ tensor = "a", box = [64, 128] }}',
             value=entry,
@@ -174,9 +174,9 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
         *((k, v, IM2COL_KEYS) for k, v in im2col.items()),
     ):
         if key not in allowed_keys:
-            raise reader.refuse(key_paths[key], unknown_name("key", key, allowed_keys, place=label))
+            raise reader.error_at(key_paths[key], unknown_name("key", key, allowed_keys, place=label))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
-            raise reader.refuse(
+            raise reader.error_at(
                 key_paths[key],
                 f"{label}.{key} = {value!r} is not allowed; write a list of 1 to 5 expressions, such as {key} = "
                 '["64", "128"]',
@@ -186,14 +186,14 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
         setting = entry.get(key, allowed[-1])
         if setting not in allowed and not (key == "swizzle" and " if " in str(setting)):
             allowed_text = ", ".join(map(str, allowed))
-            raise reader.refuse(
+            raise reader.error_at(
                 key_paths[key],
                 f"{label}.{key} = {entry[key]!r} is not allowed; write one of {allowed_text}",
                 value=entry[key],
             )
     if bool(im2col) == ("box" in entry) or (im2col and im2col.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-        raise reader.refuse(key_path, f"{label} has the keys {', '.join((*entry, *im2col))}; write either {needed}")
+        raise reader.error_at(key_path, f"{label} has the keys {', '.join((*entry, *im2col))}; write either {needed}")
     merged = {**entry, **im2col}
     lists = {key: _expressions(reader, key, merged.get(key, ()), key_paths.get(key, key_path)) for key in MAP_LISTS}
 
@@ -230,20 +230,20 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(
+        raise reader.error_at(
             key_path, f"{label} = {entry!r} is not allowed; write a table such as {example}", value=entry
         )
     for key, value in entry.items():
         if key not in allowed_keys:
-            raise reader.refuse((*key_path, key), unknown_name("key", key, allowed_keys, place=label))
+            raise reader.error_at((*key_path, key), unknown_name("key", key, allowed_keys, place=label))
         allowed = {"channels": ALLOWED_CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             allowed_text = ", ".join(str(name).lower() for name in allowed)
-            raise reader.refuse(
+            raise reader.error_at(
                 (*key_path, key), f"{label}.{key} = {value!r} is not allowed; write one of {allowed_text}", value=value
             )
     if not 1 <= len(shape) <= 2:
-        raise reader.refuse(
+        raise reader.error_at(
             (*key_path, "size"),
             f"{label}.size = {shape!r} is not allowed; write a list of the width, or of width and height, such "
             'as size = ["width", "height"]',
@@ -268,7 +268,7 @@ def _fill_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], 
         or (key == "fill") != ("value" in entry)
         or len(entry) > 2
     ):
-        raise reader.refuse(
+        raise reader.error_at(
             ("launch", index, key),
             f'launch[{index}] = {entry!r} is not allowed; write {{ zero = "out" }} or '
             '{ fill = "out", value = "-inf" }',
@@ -284,7 +284,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
     if isinstance(entry, dict) and "struct" in entry:
         struct_entries = entry["struct"]
         if len(entry) != 1 or not isinstance(struct_entries, list) or not struct_entries:
-            raise reader.refuse(
+            raise reader.error_at(
                 key,
                 f"args: {entry!r} is not allowed; write the structure's fields as "
                 '{ struct = ["x", "n", { f32 = 1.0 }] }',
@@ -292,7 +292,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
             )
         fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(struct_entries)]
         if any(isinstance(field, Struct) for field in fields):
-            raise reader.refuse(
+            raise reader.error_at(
                 key,
                 f"args: {entry!r}: a struct in a struct is not allowed; write the fields of the inner struct in the "
                 "list of the outer struct",
@@ -300,7 +300,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
     if isinstance(entry, dict) and "buffer" in entry:
         if entry.keys() != {"buffer", "offset"} or not isinstance(entry["buffer"], str):
-            raise reader.refuse(
+            raise reader.error_at(
                 key,
                 f'args: {entry!r} is not allowed; write {{ buffer = "x", offset = "n" }}, with the offset in elements',
                 value=entry,
@@ -314,7 +314,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
         type_name, value = next(iter(entry.items()), ("", None))
         if len(entry) != 1 or type_name not in STRUCT_FORMATS or not isinstance(value, (str, int, float)):
             type_names = ", ".join(STRUCT_FORMATS)
-            raise reader.refuse(
+            raise reader.error_at(
                 key,
                 f'args: {entry!r} is not allowed; write one type and its value, such as {{ i64 = "n" }}; types: '
                 f"{type_names}, struct",
@@ -337,7 +337,7 @@ def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate
     if not type_name:
         type_name = "i32" if all(isinstance(v, int) for v in numbers) else "f32"
     if type_name not in STRUCT_FORMATS or len(numbers) != (len(values) if isinstance(values, list) else 1):
-        raise reader.refuse(
+        raise reader.error_at(
             ("constants", name),
             f"constants.{name} = {entry!r} is not allowed; write a tensor's name, numbers, or a table with a type "
             f"such as {{ f64 = [0.5, 1] }}; types: {', '.join(STRUCT_FORMATS)}",

@@ -13,7 +13,7 @@ from opbench.kernels.variant import Variant
 from opbench.records import read_toml
 
 
-def with_space(variant: Variant, path: Path) -> Variant:
+def with_search_space(variant: Variant, path: Path) -> Variant:
     """Return the variant with the tunables of a file instead of its header's, and with the file's rules added.
 
     Raises UsageError with the file's name for an invalid file.

@@ -76,7 +76,7 @@ def write_report(
         )
         page = render(context, all_sections)
         pictures = {
-            f"{chart.name}.png": to_png(chart.figure) for chart in _every_chart(charts, crossovers, library_chart)
+            f"{chart.name}.png": to_png(chart.figure) for chart in _all_charts(charts, crossovers, library_chart)
         }
     files = {"report.html": page.encode("utf-8"), **pictures}
     try:
@@ -100,11 +100,11 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
         all_sections = sections(rows(run, gpu))
         measured, sheet, _ = _known_peaks(run, gpu)
         charts, _ = _charts(run, all_sections, measured, sheet)
-        charts_in_order = _every_chart(charts, _crossovers(all_sections), against_libraries_chart(all_sections))
+        charts_in_order = _all_charts(charts, _crossovers(all_sections), against_libraries_chart(all_sections))
         return draw_figures({chart.name: chart for chart in charts_in_order})
 
 
-def _every_chart(
+def _all_charts(
     charts: Mapping[tuple[str, str], Chart], crossovers: Mapping[str, Chart], library_chart: Chart | None
 ) -> list[Chart]:
     return [*([library_chart] if library_chart else []), *charts.values(), *crossovers.values()]

@@ -65,7 +65,7 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
         ]
         for run, problem, own_rows in [measured for measured in problems_with_own if measured[2]][:1]:
             best = min(own_rows, key=lambda r: r.time_s or math.inf)
-            start_s, gpu = _plainest_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
+            start_s, gpu = _simplest_variant_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
             lines.append(
                 f"| [{operator}]({operator}/README.md) | {gpu} | `{problem}` | {units.time(start_s)} | "
                 f"`{best.variant}` | {units.time(best.time_s)}, {rate_text(best)} | {_share(best)} | "
@@ -75,7 +75,7 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plainest_s(measured_rows: Sequence[Row]) -> float:
+def _simplest_variant_s(measured_rows: Sequence[Row]) -> float:
     """Return the time of the plainest measured variant: the first of the longest chain, with its fastest config."""
     previous_variant = {row.variant: row.builds_on for row in measured_rows}
     first_variants = [first_variant(row.variant, previous_variant) for row in measured_rows]
@@ -141,7 +141,7 @@ def _introduction(operator: str, variants: Sequence[Variant]) -> str:
 
 def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str] = ()) -> list[MeasuredRun]:
     """Choose at most three problems with times: first the one with the most variants, then those that add most
-    variants. Of problems that are equal in this, those on the GPU of the first run come first.
+    variants. Of problems with equally many variants, those on the GPU of the first run come first.
 
     Of the runs that measured a problem, the one with the most variants counts, and of equal ones the first. If
     `variant_names` is not empty, rows of other variants (renamed or removed since the run) are ignored.

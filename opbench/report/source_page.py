@@ -134,7 +134,7 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
         "title": reason_title(remedy.reason),
         "share": units.percent(remedy.samples / total) if total else "–",
         "meaning": stall.meaning if stall else "The profiler names this reason; the table of opbench lacks it.",
-        "cure": stall.cure if stall else "",
+        "remedy": stall.remedy if stall else "",
         "causes": ", ".join(causes),
         "mechanisms": mechanisms,
     }

@@ -15,7 +15,7 @@ from opbench.report.run import sentences, traffic_columns
 from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import STATUSES, Group, Section, group_by_reason, sections
 from opbench.report.run.winner_lead import ratio_text, winners_and_next
-from opbench.results.header import LeftOut
+from opbench.results.header import SkippedVariants
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Verdict
 from opbench.results.rows import Row, Times
@@ -31,7 +31,7 @@ TableLine = tuple[list[str], Row | None]
 def print_table(
     measured_rows: Sequence[Row],
     console: Console,
-    left_out: LeftOut = MappingProxyType({}),
+    left_out: SkippedVariants = MappingProxyType({}),
     own_comparisons: Sequence[VariantComparison] = (),
 ) -> None:
     """Print each operator and problem: ranked rows, then rows that are not right, with the reason.
@@ -51,10 +51,10 @@ def print_table(
             if (comparison.operator, comparison.problem) == (section.operator, section.problem):
                 for sentence in own_variants.sentences(comparison):
                     _line(console, Text("  " + sentence.replace("`", ""), style="bold"))
-        _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
+        _print_skipped_variants("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
     for problem, reasons in left_out.items():
         if problem not in shown_problems:
-            _print_left_out(f"{problem}  ", reasons, console)
+            _print_skipped_variants(f"{problem}  ", reasons, console)
     rows = [row for section in all_sections for row in section.rows]
     _line(console, Text())
     for warning, cases in _cases_by_warning(rows).items():
@@ -73,8 +73,8 @@ def _line(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
 
 
-def _print_left_out(prefix: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
-    if sentence := sentences.left_out_sentence(reasons):
+def _print_skipped_variants(prefix: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
+    if sentence := sentences.skipped_variants_sentence(reasons):
         _line(console, Text(prefix + sentence.replace("`", ""), style="dim"))
 
 
@@ -102,7 +102,7 @@ def _print_section(section: Section, console: Console) -> None:
     for group in section.groups:
         if lead := _lead(group):
             _line(console, Text(f"    {lead}", style="dim"))
-        for sentence in sentences.own_places(group):
+        for sentence in sentences.own_variant_ranks(group):
             _line(console, Text(f"    {sentence.replace('`', '')}", style="bold"))
     for reason_above_peak in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
         _line(console, Text(f"    {reason_above_peak}", style="yellow"))

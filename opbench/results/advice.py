@@ -43,19 +43,19 @@ class CaseAdvice:
     """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
 
     @property
-    def of_bound(self) -> float:
+    def share_of_bound(self) -> float:
         """Return the lower bound divided by the time; 0 if one is not known."""
         return self.bound_s / self.time_s if self.time_s else 0.0
 
     @property
     def near(self) -> bool:
         """Return whether the case is so near its lower bound that no advice is given."""
-        return self.of_bound > NEAR_FRACTION and not self.modelled
+        return self.share_of_bound > NEAR_FRACTION and not self.modelled
 
     @property
     def gains(self) -> bool:
         """Return whether gains can be estimated: the time must be known and above the lower bound."""
-        return 0.0 < self.of_bound < NEAR_FRACTION
+        return 0.0 < self.share_of_bound < NEAR_FRACTION
 
     def gain_text(self, advice: Advice) -> str:
         """Return the expected gain of one piece of advice as text; a fixed text if the gain cannot be estimated."""

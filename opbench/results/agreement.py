@@ -196,7 +196,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     resources = {result.case: result.resources for result in cpu.results}
     names = dict.fromkeys([*cpu.traffic, *gpu.counters])
     for case in names:
-        reason = _reason_to_leave_out(cpu.traffic.get(case), gpu.counters.get(case))
+        reason = _exclusion_reason(cpu.traffic.get(case), gpu.counters.get(case))
         if reason:
             left_out[case] = reason
         else:
@@ -214,7 +214,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     return Agreement(tuple(comparisons), left_out)
 
 
-def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object] | None) -> str:
+def _exclusion_reason(traffic: Traffic | None, counters: Mapping[str, object] | None) -> str:
     if traffic is None:
         return "no traffic in the cpu run"
     if counters is None:

@@ -228,13 +228,13 @@ def make_book(
     catalog = catalog or Catalog()
     notes: list[str] = []
     modes: dict[str, Path] = {}
-    contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
+    candidates: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
         timed, mode = (
-            _contenders_of_book(path)
+            _candidates_of_book(path)
             if _is_book(path)
-            else _contenders_of_run(path, read_case_run(path), catalog, notes)
+            else _candidates_of_run(path, read_case_run(path), catalog, notes)
         )
         mode_so_far = next(iter(modes), mode)
         if mode != mode_so_far:
@@ -250,16 +250,16 @@ def make_book(
         modes[mode] = path
         for key, compute_capability, time, library in timed:
             capabilities[key[3]] = compute_capability
-            times_of_case = contenders.setdefault(key, {})
+            times_of_case = candidates.setdefault(key, {})
             if time.case not in times_of_case or times_of_case[time.case][0].started <= time.started:
                 times_of_case[time.case] = time, library
     entries = [
-        _entry(key, capabilities[key[3]], times_of_case.values()) for key, times_of_case in sorted(contenders.items())
+        _entry(key, capabilities[key[3]], times_of_case.values()) for key, times_of_case in sorted(candidates.items())
     ]
     return Book(next(iter(modes), "cold"), tuple(entry for entry in entries if entry), tuple(dict.fromkeys(notes)))
 
 
-Contender = tuple[tuple[str, str, str, str], str, BookTime, bool]
+Candidate = tuple[tuple[str, str, str, str], str, BookTime, bool]
 """The key of an entry, the GPU's compute capability, a time, and whether the time is that of a library."""
 
 
@@ -267,16 +267,16 @@ def _is_book(path: Path) -> bool:
     return path.is_file() and path.suffix == ".json"
 
 
-def _contenders_of_book(path: Path) -> tuple[list[Contender], str]:
+def _candidates_of_book(path: Path) -> tuple[list[Candidate], str]:
     book = read_book(path)
-    contenders: list[Contender] = []
+    candidates: list[Candidate] = []
     for e in book.entries:
-        contenders += [(e.key, e.compute_capability, time, False) for time in (e.winner, *e.ties)]
-        contenders += [(e.key, e.compute_capability, e.library, True)] if e.library else []
-    return contenders, book.mode
+        candidates += [(e.key, e.compute_capability, time, False) for time in (e.winner, *e.ties)]
+        candidates += [(e.key, e.compute_capability, e.library, True)] if e.library else []
+    return candidates, book.mode
 
 
-def _contenders_of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Contender], str]:
+def _candidates_of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Candidate], str]:
     header, environment = run.header, run.header.environment
     gpu = environment.gpu
     if not gpu or header.backend != "cuda":
@@ -288,7 +288,7 @@ def _contenders_of_run(path: Path, run: Run, catalog: Catalog, notes: list[str])
             value=header.backend,
         )
     notes += run.warnings
-    contenders: list[Contender] = []
+    candidates: list[Candidate] = []
     mode = header.timing.mode or "cold"
     excluded: dict[str, list[str]] = {}
     for result in run.results:
@@ -298,12 +298,12 @@ def _contenders_of_run(path: Path, run: Run, catalog: Catalog, notes: list[str])
             excluded.setdefault(reason, []).append(result.case.removesuffix(result.problem))
             continue
         key = (result.operator, result.problem, result.precision, gpu)
-        contenders.append((key, environment.compute_capability, _time(result, run, path), result.library))
+        candidates.append((key, environment.compute_capability, _time(result, run, path), result.library))
     for reason, cases in excluded.items():
         names = list(dict.fromkeys(cases))
         more_text = f" and {len(names) - 3} more" if len(names) > 3 else ""
         notes.append(f"{path}: left out {', '.join(names[:3])}{more_text}: {reason}")
-    return contenders, mode
+    return candidates, mode
 
 
 def _exclusion_reason(result: Result, catalog: Catalog) -> str:

@@ -176,7 +176,7 @@ def compare_runs(
         if case in counterparts.values() and case not in base_results:
             continue
         base_result, new_result = base_results.get(case), new_results.get(counterparts.get(case, case))
-        if reason := _reason_to_leave_out(base_result, new_result):
+        if reason := _exclusion_reason(base_result, new_result):
             left_out[case] = reason
         elif base_result and new_result:
             pairs.append((base_result, new_result))
@@ -232,7 +232,7 @@ def _counterparts(
 # Pairs ------------------------------------------------------------------------------------------------------------
 
 
-def _reason_to_leave_out(base: Result | None, new: Result | None) -> str:
+def _exclusion_reason(base: Result | None, new: Result | None) -> str:
     if base is None or new is None:
         side, present_result = ("NEW", new) if base is None else ("BASE", base)
         assert present_result is not None

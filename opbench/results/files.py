@@ -89,7 +89,7 @@ class RunWriter:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.was_empty = not os.fstat(self._file.fileno()).st_size
             """Whether the file had no run yet."""
-            self._drop_torn_line()
+            self._remove_incomplete_line()
         except BlockingIOError:
             self._file.close()
             raise UsageError(
@@ -101,7 +101,7 @@ class RunWriter:
         except OSError as error:
             raise _cannot_write(self.path, error, begun=False) from None
 
-    def _drop_torn_line(self) -> None:
+    def _remove_incomplete_line(self) -> None:
         """Remove an incomplete last line that a killed process left."""
         if not self.path.is_file():
             return
@@ -222,7 +222,7 @@ class RunReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._run = Run(path.parent, RunHeader(), [])
-        self._begun = False
+        self._has_header = False
         self._results: dict[str, Result] = {}
         self._spent: list[float | None] = []
 
@@ -255,7 +255,7 @@ class RunReader:
     def _add_value(self, line_type: str, value: dict[str, Any]) -> None:
         run = self._run
         if line_type == "run":
-            run.header, self._begun = from_json(RunHeader, value), True
+            run.header, self._has_header = from_json(RunHeader, value), True
         elif line_type == "result":
             result = from_json(Result, value)
             self._results[result.case] = result
@@ -282,7 +282,7 @@ class RunReader:
 
     def run(self) -> Run:
         """Return the run from the lines so far; raise UsageError without a header."""
-        if not self._begun:
+        if not self._has_header:
             raise UsageError(
                 f"{self.path}:1: this file has no run header, so the file is empty or not a result of opbench; make a "
                 "run: opbench run SUITE --out DIR",

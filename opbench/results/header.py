@@ -10,7 +10,7 @@ from opbench.backend.environment import Environment
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json, to_json
 
-LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
+SkippedVariants = Mapping[str, Mapping[str, Sequence[str]]]
 """For each problem and each reason, the variants of a suite that are no cases of that problem."""
 
 
@@ -75,7 +75,7 @@ class RunHeader:
     command: str = ""
     timing: RecordedTiming = RecordedTiming()
     cases: int | None = None
-    left_out: LeftOut = field(default_factory=dict)
+    left_out: SkippedVariants = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
     network: str = ""
     """The network, if a network's run is read as a run; in no file."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.results.header import LeftOut, RunDevice, RunHeader
+from opbench.results.header import RunDevice, RunHeader, SkippedVariants
 from opbench.results.result import Result
 
 
@@ -54,6 +54,6 @@ class RunData:
         return (device.name if device else result.device) if self.devices else ""
 
     @property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> SkippedVariants:
         """Return, by problem and reason, the suite's variants that have no case; empty in older runs."""
         return self.header.left_out

@@ -262,11 +262,11 @@ def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | Non
         if variant.unmet_requirement(problem, config) is None
     ]
 
-    def likeness(case: Case) -> tuple[int, int, int]:
+    def similarity(case: Case) -> tuple[int, int, int]:
         axes = case.problem.axes
         return shared_modes(result.axes, axes), _filled_axes(result.axes, axes), case.problem.bytes()
 
-    return max(fitting, key=likeness, default=None)
+    return max(fitting, key=similarity, default=None)
 
 
 def _filled_axes(measured: Mapping[str, int | str], counted: Mapping[str, int | str]) -> int:

@@ -393,14 +393,14 @@ class KnockOutTimer:
         while True:
             running_cubin = ""
 
-            def listen(notification: Notification) -> None:
+            def on_notification(notification: Notification) -> None:
                 nonlocal running_cubin
                 if isinstance(notification, CaseStarted):
                     running_cubin = notification.case
 
             try:
                 answer: KnockOutTimes = self._worker.ask(
-                    TimeCubins(packed, cubins, self._options), max(MAX_SILENCE_S, self._limit_s), listen
+                    TimeCubins(packed, cubins, self._options), max(MAX_SILENCE_S, self._limit_s), on_notification
                 )
                 return answer.measurements
             except (UsageError, EnvironmentFault):

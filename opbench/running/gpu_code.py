@@ -54,13 +54,13 @@ class BackgroundCompiler:
     def _compile(self, cases: Sequence[Case], all_modules: bool) -> None:
         missing = ""
 
-        def listen(notification: Notification) -> None:
+        def on_notification(notification: Notification) -> None:
             if isinstance(notification, CaseResources):
                 self._store(cases[notification.index], notification.resources)
 
         try:
             request = CompileForGpu(self._gpu, [pack(c) for c in cases], all_modules, self._machine_code)
-            self._worker.ask(request, BUILD_LIMIT_S, listen)
+            self._worker.ask(request, BUILD_LIMIT_S, on_notification)
         except OpbenchError as error:
             missing = f"not compiled for a GPU: {error}"
         with self._changed:

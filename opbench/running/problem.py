@@ -166,27 +166,27 @@ class ProblemRun:
 
         A case that kills the worker fails, and the others are launched again.
         """
-        contenders = {case.name: (case, checked) for case, checked in right}
-        while contenders:
+        candidates = {case.name: (case, checked) for case, checked in right}
+        while candidates:
             running_case = ""
 
-            def listen(notification: Notification) -> None:
+            def on_notification(notification: Notification) -> None:
                 nonlocal running_case
                 if isinstance(notification, CaseStarted):
                     running_case = notification.case
                     self._sink.started(running_case)
 
             phase = "measure" if self._settings.measure else "check"
-            self._sink.announce(phase, f"{len(contenders)} variants of {right[0][0].problem}")
+            self._sink.announce(phase, f"{len(candidates)} variants of {right[0][0].problem}")
             try:
-                remaining = [case for case, _ in contenders.values()]
-                measured = self._launch_again(slot.worker, remaining, listen)
+                remaining = [case for case, _ in candidates.values()]
+                measured = self._launch_again(slot.worker, remaining, on_notification)
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
-                culprit = running_case or next(iter(contenders))
+                culprit = running_case or next(iter(candidates))
                 self._raise_if_lost(error, culprit)
-                case, checked = contenders.pop(culprit)
+                case, checked = candidates.pop(culprit)
                 prefix = "while measured: " if self._settings.measure else "while launched again: "
                 reason = error.reason.with_prefix(prefix)
                 failure: Failure = "time limit" if isinstance(error, WorkerHung) else "measure"
@@ -194,7 +194,7 @@ class ProblemRun:
                 self._sink.record([(failed, checked.traffic)])
                 continue
             outcomes = []
-            for name, (case, checked) in contenders.items():
+            for name, (case, checked) in candidates.items():
                 if wrong := measured.wrong_cases.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong, run=RELAUNCH)
                     outcomes.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
@@ -204,21 +204,21 @@ class ProblemRun:
                     outcomes.append(self._unmeasured(slot, case, checked))
                 else:
                     outcomes.append(self._measured(slot, case, checked, measured.measurements[name]))
-            traffic = [checked.traffic for _, checked in contenders.values()]
+            traffic = [checked.traffic for _, checked in candidates.values()]
             self._sink.record(list(zip(outcomes, traffic, strict=True)))
             return
 
     def _launch_again(
-        self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
+        self, worker: Worker, cases: Sequence[Case], on_notification: Callable[[Notification], None]
     ) -> MeasureResult:
         """Measure right cases; without a clock, launch them again untimed and judge their outputs."""
         if self._settings.measure:
-            return self._measure_in_processes(worker, cases, listen)
+            return self._measure_in_processes(worker, cases, on_notification)
         request = RelaunchCases([self.pack(case) for case in cases])
-        return worker.ask(request, self._settings.time_limit_s, listen)
+        return worker.ask(request, self._settings.time_limit_s, on_notification)
 
     def _measure_in_processes(
-        self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
+        self, worker: Worker, cases: Sequence[Case], on_notification: Callable[[Notification], None]
     ) -> MeasureResult:
         """Measure cases in several processes and merge their samples.
 
@@ -235,7 +235,7 @@ class ProblemRun:
             request = MeasureCases(
                 [self.pack(case) for case in cases], timing, process_index + 1 == self._settings.processes
             )
-            measured = worker.ask(request, self._settings.time_limit_s, listen)
+            measured = worker.ask(request, self._settings.time_limit_s, on_notification)
             measurements_of_processes.append(measured.measurements)
             wrong |= measured.wrong_cases
             invalid |= measured.invalid_cases

@@ -81,18 +81,18 @@ def profile_case(
 
     Raises EnvironmentFault with the remedy if the tool fails, and the program's own error if the program fails.
     """
-    tools.refuse_nested()
+    tools.require_no_profiler()
     binary = tools.find_tool(options.tool)
     report = commands.report_path(target, folder, options.tool)
     make_folder(report.parent)
     # An old report must not be taken for the new one.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
-        collect_command = commands.ncu_profile(binary, target, folder, options.metric_set, options.source)
-        read_command = commands.ncu_read(binary, report)
+        collect_command = commands.ncu_profile_command(binary, target, folder, options.metric_set, options.source)
+        read_command = commands.ncu_read_command(binary, report)
     else:
-        collect_command = commands.nsys_profile(binary, target, folder)
-        read_command = commands.nsys_read(binary, report)
+        collect_command = commands.nsys_profile_command(binary, target, folder)
+        read_command = commands.nsys_read_command(binary, report)
     output = run_tool(collect_command, options, print_line)
     if fault := _fault(options.tool, target, output.returncode, output.lines):
         raise fault
@@ -126,13 +126,13 @@ def read_source(
     EnvironmentFault if the report has no samples.
     """
     binary, report = tools.find_tool("ncu"), commands.report_path(target, folder, "ncu")
-    pages = [commands.ncu_source(binary, report, view) for view in ("sass", "cuda,sass")]
+    pages = [commands.ncu_source_command(binary, report, view) for view in ("sass", "cuda,sass")]
     instructions, lines, totals = (
-        _read_report(page, target, options, print_line) for page in (*pages, commands.ncu_read(binary, report))
+        _read_report(page, target, options, print_line) for page in (*pages, commands.ncu_read_command(binary, report))
     )
     kernels = [with_texts(kernel, text_of(case)) for kernel in with_lines(read_sampled(instructions), lines)]
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
-    collect = commands.ncu_profile(binary, target, folder, options.metric_set, source=True)
+    collect = commands.ncu_profile_command(binary, target, folder, options.metric_set, source=True)
     launches = parse.read_ncu(totals)
     profile = source_profile(
         case.name, case.variant.title, kernels, launches, subject.remedies, commands.shell_text(collect)

@@ -135,14 +135,14 @@ class _WorkerSession:
     def build(self, cases: Sequence[Case]) -> None:
         """Compile a problem's cases; record those that do not compile or cannot run here."""
 
-        def listen(notification: Notification) -> None:
+        def on_notification(notification: Notification) -> None:
             if isinstance(notification, CaseUnsupported):
                 self.faults.unsupported_reasons[cases[notification.index].name] = notification.reason
             elif isinstance(notification, ModuleBuilt) and notification.error:
                 self.faults.compile_errors |= {cases[index].name: notification.error for index in notification.indices}
 
         with contextlib.suppress(WorkerLost):  # each case is then compiled again, alone, by its check
-            self.slot.worker.ask(BuildModules([pack(case) for case in cases]), BUILD_LIMIT_S, listen)
+            self.slot.worker.ask(BuildModules([pack(case) for case in cases]), BUILD_LIMIT_S, on_notification)
 
 
 _sessions: dict[tuple[str, str], _WorkerSession] = {}

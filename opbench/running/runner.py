@@ -267,7 +267,7 @@ def _build(state: _RunState, cases: Sequence[Case]) -> dict[str, str]:
     built_count, code = 0, {}
 
     def build(worker: Worker, worker_cases: Sequence[Case]) -> None:
-        def listen(notification: Notification) -> None:
+        def on_notification(notification: Notification) -> None:
             nonlocal built_count
             if isinstance(notification, CaseUnsupported):
                 state.case_faults.unsupported_reasons[worker_cases[notification.index].name] = notification.reason
@@ -282,7 +282,7 @@ def _build(state: _RunState, cases: Sequence[Case]) -> dict[str, str]:
                     state.sink.announce("build", f"{built_count} of {len(cases)}")
 
         try:
-            worker.ask(BuildModules([pack(case) for case in worker_cases]), BUILD_LIMIT_S, listen)
+            worker.ask(BuildModules([pack(case) for case in worker_cases]), BUILD_LIMIT_S, on_notification)
         except WorkerLost:
             # A compiler that dies or hangs must fail only its own case: each check compiles its case again, alone.
             state.sink.announce("build", "stopped early; the rest is compiled case by case")

@@ -142,7 +142,7 @@ class Server:
         for index, packed in enumerate(request.cases):
             try:
                 case = unpack(self.catalog, packed)
-                reason = self.session.unsupported(case)
+                reason = self.session.unsupported_reason(case)
                 if reason:
                     notify(CaseUnsupported(index, reason))
                 elif not case.variant.is_library:

@@ -37,7 +37,7 @@ def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
     return operator.all_examples(variant.supports.get("dtype", ()))
 
 
-def in_supported_dtype(variant: Variant, problem: Operator) -> Operator:
+def with_supported_dtype(variant: Variant, problem: Operator) -> Operator:
     """Return a problem in a dtype that a variant supports: its own dtype if possible, else the first of `supports`."""
     supported_dtypes = [
         dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())

@@ -20,8 +20,8 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 from opbench.paths import next_command, path_from_here, shipped_folder
 from opbench.records import read_toml
-from opbench.results.header import LeftOut
-from opbench.running.shapes import accepts, examples_of, in_supported_dtype, shapes_like
+from opbench.results.header import SkippedVariants
+from opbench.running.shapes import accepts, examples_of, shapes_like, with_supported_dtype
 from opbench.timing.clock import TIMING_MODES
 from opbench.timing.sampling import TimingOptions
 
@@ -66,7 +66,7 @@ class Suite:
     timing: TimingOptions
     time_limit_s: float = 60.0
     traced_work: float = MAX_TRACED_WORK
-    left_out: LeftOut = field(default_factory=dict)
+    left_out: SkippedVariants = field(default_factory=dict)
     own_variant_ids: tuple[str, ...] = ()
     """Ids of the variants in files that the user named."""
 
@@ -150,7 +150,7 @@ class NoFittingProblem(UsageError):
 
     kind = "no-case"
 
-    def __init__(self, message: str, variant: Variant, left_out: LeftOut) -> None:
+    def __init__(self, message: str, variant: Variant, left_out: SkippedVariants) -> None:
         super().__init__(message, subject=variant.path, value=left_out)
         self.variant = variant
 
@@ -193,7 +193,9 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     named_problems = [catalog.operator(operator).parse(problem) for problem in problems]
     ladder_problems = list(dict.fromkeys(c.problem for c in shipped_folder))
     expansion = _Expansion()
-    for problem in named_problems or dict.fromkeys(in_supported_dtype(v, p) for p in ladder_problems for v in variants):
+    for problem in named_problems or dict.fromkeys(
+        with_supported_dtype(v, p) for p in ladder_problems for v in variants
+    ):
         expansion.add(problem, variants_with_configs)
     if not named_problems:
         expansion.add_fitting(variants_with_configs, ladder_problems, catalog.operator(operator), backend)
@@ -310,7 +312,7 @@ class _Expansion:
                 self.add(problem, [(variant, configs)])
 
 
-def _no_case_message(left_out: LeftOut) -> str:
+def _no_case_message(left_out: SkippedVariants) -> str:
     """Return the message for a suite without a case: the first reason why a variant has none."""
     if not left_out:
         return "the suite has no case; add a [[run]] table with operator and problems"

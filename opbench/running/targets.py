@@ -17,7 +17,7 @@ from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.running.options import RunSetup
-from opbench.running.shapes import accepted_shapes, examples_of, in_supported_dtype, is_shipped, shapes_like
+from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, with_supported_dtype
 from opbench.running.suite import read_suite
 from opbench.source.device_part import missing_headers
 
@@ -135,7 +135,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     if suite and not pattern:
         suite_cases = read_suite(Path(suite), catalog, backend, only=operator.name).cases
         problems = dict.fromkeys(case.problem for case in suite_cases if case.problem.name == operator.name)
-        stored_problems = ((v, in_supported_dtype(v, p)) for p in problems for v in variants)
+        stored_problems = ((v, with_supported_dtype(v, p)) for p in problems for v in variants)
         fitting = (Case(v, c, p) for v, p in stored_problems for c in v.configs if v.unmet_requirement(p, c) is None)
         if first_fitting := next(fitting, None):
             return first_fitting

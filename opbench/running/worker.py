@@ -27,7 +27,7 @@ SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CAC
 """Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
 hold secrets."""
 AnswerType = TypeVar("AnswerType")
-Listen = Callable[[Notification], None]
+OnNotification = Callable[[Notification], None]
 
 
 class WorkerLost(OpbenchError):
@@ -94,16 +94,20 @@ class Worker:
                 kind="backend-not-opened",
             ) from None
 
-    def ask(self, request: Request[AnswerType], limit_s: float, listen: Listen | None = None) -> AnswerType:
+    def ask(
+        self, request: Request[AnswerType], limit_s: float, on_notification: OnNotification | None = None
+    ) -> AnswerType:
         """Send a request and wait for its answer.
 
         `limit_s` is the longest time allowed between two messages. Raises WorkerLost, LaunchError or the worker's
         error.
         """
         self.start()
-        return self._ask(request, limit_s, listen)
+        return self._ask(request, limit_s, on_notification)
 
-    def _ask(self, request: Request[AnswerType], limit_s: float, listen: Listen | None = None) -> AnswerType:
+    def _ask(
+        self, request: Request[AnswerType], limit_s: float, on_notification: OnNotification | None = None
+    ) -> AnswerType:
         assert self._pipe is not None
         try:
             self._pipe.send(request)
@@ -120,8 +124,8 @@ class Worker:
                     return cast(AnswerType, message.value)
                 if isinstance(message, RequestFailed):
                     break
-                if listen:
-                    listen(message)
+                if on_notification:
+                    on_notification(message)
         except (EOFError, ConnectionError, BrokenPipeError):
             raise self._death() from None
         if message.fatal:

@@ -22,7 +22,7 @@ from opbench.timing import stats
 TIMER_PACKAGES = {"cupti": ("cupti-python", "cupti-python"), "bench": ("cuda-bench", "'cuda-bench[cu13]'")}
 """For each timer: its distribution and the package to install."""
 REPEATS = 3
-"""Launches of each cell under Nsight Compute."""
+"""Launches of each kernel under Nsight Compute."""
 LIMIT_S = 300.0
 RANGE = "selftest/clocks()"
 
@@ -69,7 +69,7 @@ def opbench(command: str) -> tuple[str, ...]:
 
 
 def cell_arguments(cells: Sequence[Cell]) -> list[str]:
-    """Return cells as arguments of a command line."""
+    """Return kernels as arguments of a command line."""
     return [text for cell in cells for text in ("--cell", cell.to_text())]
 
 
@@ -80,7 +80,7 @@ def times_in_child(timer: str, cells: Sequence[Cell], print_line: PrintLine = la
 
 
 def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda profile_line: None) -> dict[str, float]:
-    """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
+    """Return `gpu__time_duration` of each kernel as `opbench profile` measures it: caches flushed, clock free."""
     with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
         target = ProfileTarget(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
         profile_line = profile_case(target, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, print_line)
@@ -88,7 +88,7 @@ def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda profile_l
 
 
 def durations(cells: Sequence[Cell], times_s: Sequence[float | None]) -> dict[str, float]:
-    """Return the median time of each cell, from kernels launched `REPEATS` times cell by cell."""
+    """Return the median time of each kernel, from kernels launched `REPEATS` times kernel by kernel."""
     if len(times_s) != REPEATS * len(cells):
         raise EnvironmentFault(
             f"ncu recorded {len(times_s)} of {REPEATS * len(cells)} kernels, so its times cannot be assigned; end "

@@ -38,7 +38,7 @@ class ReferenceTimer:
     margin_s: float | None
     """Allowed difference, if 2 % is less; None if no agreement is claimed."""
     times: Callable[[Sequence[Cell]], Mapping[str, float]]
-    """Return seconds by cell name; raises OpbenchError with the reason, such as a missing package."""
+    """Return seconds by kernel name; raises OpbenchError with the reason, such as a missing package."""
 
 
 def cells_for(device: SelftestDevice) -> list[Cell]:
@@ -54,7 +54,7 @@ def clocks(
     timers: Sequence[ReferenceTimer] = (),
     now_s: SecondsClock = time.perf_counter,
 ) -> Part:
-    """Compare all clocks cell by cell, with a cold L2."""
+    """Compare all clocks kernel by kernel, with a cold L2."""
     part = Part("clocks", "Other clocks")
     clock = device.clock("cold")
     cells, memory = cells_for(device), untouched(device)
@@ -105,7 +105,7 @@ def _ours(timer: ReferenceTimer, times_by_timer: Mapping[str, Mapping[str, float
 def _judge(
     part: Part, timer: ReferenceTimer, times_by_timer: Mapping[str, Mapping[str, float]], missing: Mapping[str, str]
 ) -> None:
-    """Claim that every cell agrees within 2 % or the margin, if the timer has a margin."""
+    """Claim that every kernel agrees within 2 % or the margin, if the timer has a margin."""
     if timer.margin_s is None:
         return
     quantity = "spans" if timer.what == "span" else "kernel times"
@@ -122,12 +122,12 @@ def _judge(
         for name, value in timer_times.items()
     }
     if not errors:
-        part.claim(sentence, "it timed no cell", required, None)
+        part.claim(sentence, "it timed no kernel", required, None)
         return
     worst = max(errors, key=lambda name: errors[name])
     outside = sum(share > 1 for share in errors.values())
     difference = signed_time(own_times[worst] - timer_times[worst])
-    text = f"{len(errors) - outside} of {len(errors)} cells; farthest: {worst}, {difference}"
+    text = f"{len(errors) - outside} of {len(errors)} kernels; farthest: {worst}, {difference}"
     part.claim(sentence, text, required, outside == 0)
 
 
@@ -143,5 +143,5 @@ def _row(cell: Cell, timers: Sequence[ReferenceTimer], times_by_timer: Mapping[s
 
 
 def median_of(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the median of each cell's samples."""
+    """Return the median of each kernel's samples."""
     return {name: stats.median(values) for name, values in samples.items() if values}

@@ -60,12 +60,12 @@ class Cell:
         return memory.cycles(self.amount) if self.kind == "cycles" else memory.read(self.amount)
 
     def to_text(self) -> str:
-        """Format the cell for a command line."""
+        """Format the kernel for a command line."""
         return f"{self.kind}:{self.amount}:{self.name}"
 
     @classmethod
     def from_text(cls, text: str) -> Cell:
-        """Return the cell that `to_text` wrote as this text."""
+        """Return the kernel that `to_text` wrote as this text."""
         kind, amount, name = text.split(":", 2)
         return cls(kind, int(amount), name)
 

@@ -1,4 +1,4 @@
-"""Runs NVIDIA's nvbench for Python with its defaults: compared with our engine on one launch, or on one cell."""
+"""Runs NVIDIA's nvbench for Python with its defaults: compared with our engine on one launch, or on one case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from opbench.errors import OpbenchError
 from opbench.gpu.driver import ExternalStream
 from opbench.selftest.reference_timers import register, summaries_by_cell
-from opbench.selftest.walltime import OwnTime, RacedCell
+from opbench.selftest.walltime import ComparedCell, OwnTime
 from opbench.timing.clock import Launch, SecondsClock
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchState:
-    """One cell in nvbench's JSON."""
+    """One case in nvbench's JSON."""
 
     cold_s: float | None
     """Wall time of its cold samples; None if nvbench does not report it."""
@@ -37,21 +37,21 @@ def compare_engines(
     measure_own: Callable[[Launch], OwnTime],
     limit_s: float,
     now_s: SecondsClock = time.perf_counter,
-) -> dict[str, RacedCell]:
-    """Measure each cell with both engines, which take turns to go first; nvbench takes cold samples at its defaults.
+) -> dict[str, ComparedCell]:
+    """Measure each case with both engines, which take turns to go first; nvbench takes cold samples at its defaults.
 
-    Each function of `cells` returns a launch; no cell starts after `limit_s`. Return the cells by name.
+    Each function of `cells` returns a launch; no case starts after `limit_s`. Return the cases by name.
     """
-    names, raced, start_s = list(cells), dict[str, RacedCell](), now_s()
+    names, raced, start_s = list(cells), dict[str, ComparedCell](), now_s()
 
     def walltime(state: bench.State) -> None:
         cell_number = state.get_int64("Cell")
         name = names[cell_number]
-        cell = raced[name] = RacedCell()
+        cell = raced[name] = ComparedCell()
         try:
             if now_s() - start_s > limit_s:
                 raise OpbenchError(
-                    f"the measurement of this cell did not start within {limit_s:g} s", kind="time-limit", value=limit_s
+                    f"the measurement of this case did not start within {limit_s:g} s", kind="time-limit", value=limit_s
                 )
             launch = cells[name]()
             if cell_number % 2:
@@ -63,7 +63,7 @@ def compare_engines(
             if not cell_number % 2:
                 cell.own = measure_own(launch)
         except OpbenchError as error:  # an exception must not pass through nvbench
-            raced[name] = RacedCell(left_out=str(error))
+            raced[name] = ComparedCell(left_out=str(error))
             state.skip(str(error))
 
     for cell_number, state in _run(walltime, len(names)).items():
@@ -75,7 +75,7 @@ def compare_engines(
 
 
 def single_cell_times(stream: int, launch: Launch) -> float:
-    """Return the seconds in which `cuda.bench` measures one cell with its defaults: cold samples and batches."""
+    """Return the seconds in which `cuda.bench` measures one case with its defaults: cold samples and batches."""
     spent = []
 
     def walltime(state: bench.State) -> None:
@@ -89,7 +89,7 @@ def single_cell_times(stream: int, launch: Launch) -> float:
 
 
 def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, BenchState]:
-    """Run a benchmark over a number of cells with all defaults and read its file."""
+    """Run a benchmark over a number of cases with all defaults and read its file."""
     library, benchmark = register(function)
     benchmark.add_int64_axis("Cell", list(range(cells)))
     with tempfile.TemporaryDirectory(prefix="opbench-bench-") as folder:
@@ -99,7 +99,7 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, Bench
 
 
 def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, BenchState]:
-    """Read each cell of nvbench's JSON."""
+    """Read each case of nvbench's JSON."""
     result = {}
     for cell, summaries in summaries_by_cell(document).items():
         wall, samples = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")

@@ -178,7 +178,7 @@ def alike(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
                     share <= FALSE_SHARE,
                 )
     head = ("kernel", "measured", "judged", "pairs", "called different (95 % interval)", "undecided")
-    part.table("One kernel as two contenders", head, rows)
+    part.table("One kernel as two candidates", head, rows)
     part.notes.append(
         "Interleaved is what a run does with its variants; one after the other is what two runs of one case are, so "
         "a drift of the GPU's clock shows there. The interval alone, without the threshold of opbench compare, "

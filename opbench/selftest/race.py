@@ -1,4 +1,4 @@
-"""Measures wall times for the self-test in child processes: both engines in one, then one cell in each."""
+"""Measures wall times for the self-test in child processes: both engines in one, then one case in each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from opbench.selftest.children import in_child
 from opbench.selftest.walltime import (
     MOST_CELLS,
     RACE_LIMIT_S,
+    ComparedCell,
     Comparison,
-    RacedCell,
     SingleProcessTime,
     interval_half_width,
     spread,
 )
 
 SPARE_TIME_S = 120.0
-"""Extra time for the process's start and for the cell that runs when the limit is reached."""
+"""Extra time for the process's start and for the case that runs when the limit is reached."""
 
 
 def compared_cases() -> list[Case]:
@@ -34,7 +34,7 @@ def compared_cases() -> list[Case]:
 
 
 def compare_engines_in_child(print_line: PrintLine = lambda line: None) -> tuple[list[Comparison], list[str]]:
-    """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
+    """Compare both engines on the quick suite's cases; raises EnvironmentFault if cuda.bench is missing."""
     names = [case.name for case in compared_cases()]
     answers, _ = in_child(
         "bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_TIME_S, print_line
@@ -43,10 +43,10 @@ def compare_engines_in_child(print_line: PrintLine = lambda line: None) -> tuple
 
 
 def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparison], list[str]]:
-    """Read the child's answers by case: comparisons, and a note for each skipped cell."""
+    """Read the child's answers by case: comparisons, and a note for each skipped case."""
     compared, skipped = [], []
     for case, answer in answers.items():
-        cell = from_json(RacedCell, answer)
+        cell = from_json(ComparedCell, answer)
         if own := cell.own:
             bench_width, bench_count = interval_half_width(cell.bench_samples_s), len(cell.bench_samples_s)
             own_fields = own.spent_s, own.half_width, own.samples, own.stop_reason
@@ -57,7 +57,7 @@ def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparis
 
 
 def time_in_own_processes(names: Sequence[str], print_line: PrintLine = lambda line: None) -> list[SingleProcessTime]:
-    """Measure each cell by `cuda.bench` in its own process, and time that process."""
+    """Measure each case by `cuda.bench` in its own process, and time that process."""
     times = []
     for name in names:
         answer, spent_s = in_child("bench", "selftest-race", ["alone", *_arguments([name])], RACE_LIMIT_S, print_line)

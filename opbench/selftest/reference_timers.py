@@ -152,7 +152,7 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
 
 
 def summaries_by_cell(document: Mapping[str, Any]) -> dict[int, dict[str, dict[str, str]]]:
-    """Return from nvbench's JSON the values of each cell's summaries, by tag and name."""
+    """Return from nvbench's JSON the values of each case's summaries, by tag and name."""
     return {
         next(int(axis["value"]) for axis in state["axis_values"] if axis["name"] == "Cell"): {
             summary["tag"]: {entry["name"]: entry["value"] for entry in summary["data"]}
@@ -163,7 +163,7 @@ def summaries_by_cell(document: Mapping[str, Any]) -> dict[int, dict[str, dict[s
 
 
 def read_bench(document: Mapping[str, Any]) -> dict[int, float]:
-    """Read each cell's median cold time from nvbench's JSON, or the mean if there is no median."""
+    """Read each case's median cold time from nvbench's JSON, or the mean if there is no median."""
     times: dict[int, float] = {}
     for cell, summaries in summaries_by_cell(document).items():
         if time := summaries.get("nv/cold/time/gpu/median") or summaries.get("nv/cold/time/gpu/mean"):

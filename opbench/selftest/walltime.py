@@ -18,13 +18,13 @@ RACE = TimingOptions(budget_s=15.0, max_samples=5000)
 """Our stopping rule with nvbench's time limit, so that both engines have the same limit."""
 MOST_CELLS, SAMPLED = 40, 8
 RACE_LIMIT_S = 180.0
-"""No cell starts after this time; nvbench takes up to 15 s for one."""
+"""No case starts after this time; nvbench takes up to 15 s for one."""
 WANTED_RATIO, WANTED_RUN = 1.0, 5.0
 
 
 @dataclass(frozen=True)
 class OwnTime:
-    """One cell, measured by opbench's engine."""
+    """One case, measured by opbench's engine."""
 
     spent_s: float
     """Wall time from the first warm-up to the last sample."""
@@ -35,8 +35,8 @@ class OwnTime:
 
 
 @dataclass
-class RacedCell:
-    """One cell as the child process measured it by both engines, or why it was left out."""
+class ComparedCell:
+    """One case as the child process measured it by both engines, or why it was left out."""
 
     left_out: str = ""
     own: OwnTime | None = None
@@ -47,7 +47,7 @@ class RacedCell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell, measured by both engines on the same launch, one directly after the other."""
+    """One case, measured by both engines on the same launch, one directly after the other."""
 
     case: str
     ours_s: float
@@ -65,7 +65,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class SingleProcessTime:
-    """One cell measured by `cuda.bench` at its defaults in a process of its own."""
+    """One case measured by `cuda.bench` at its defaults in a process of its own."""
 
     case: str
     process_s: float
@@ -91,13 +91,13 @@ def wall_time(
     time_alone: Callable[[Sequence[str]], Sequence[SingleProcessTime]],
     run: Run | None = None,
 ) -> Part:
-    """Compare both engines on the quick suite's cells, then measure a few cells in one process each.
+    """Compare both engines on the quick suite's cases, then measure a few cases in one process each.
 
-    `compare_engines` returns the comparisons and a note for each skipped cell. The wall time of `run` is compared with
+    `compare_engines` returns the comparisons and a note for each skipped case. The wall time of `run` is compared with
     one process for each of its cases.
     """
     part = Part("wall", "Wall time against cuda.bench")
-    claim = "a cell is measured in no more wall time than by cuda.bench"
+    claim = "a case is measured in no more wall time than by cuda.bench"
     try:
         comparisons, left_out = compare_engines()
     except OpbenchError as error:
@@ -105,13 +105,13 @@ def wall_time(
         return part
     part.notes += left_out
     if not comparisons:
-        part.claim(claim, "no cell was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
+        part.claim(claim, "no case was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
     _judge_comparisons(part, claim, comparisons)
     try:
         alone_times = list(time_alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
-        part.notes.append(f"a process per cell: {str(error).splitlines()[0]}")
+        part.notes.append(f"a process per case: {str(error).splitlines()[0]}")
         return part
     if alone_times:
         _judge_processes(part, alone_times, run, comparisons)
@@ -124,14 +124,14 @@ def _judge_comparisons(part: Part, claim: str, comparisons: Sequence[Comparison]
     cells = len(comparisons)
     within_ratio = sum(ratio <= WANTED_RATIO for ratio in ratios)
     text = (
-        f"{own_s / bench_s:.3g} ({units.duration(own_s)} of {units.duration(bench_s)} over {cells} cells; "
-        f"{within_ratio} of {cells} cells ≤ {WANTED_RATIO:g}; "
+        f"{own_s / bench_s:.3g} ({units.duration(own_s)} of {units.duration(bench_s)} over {cells} cases; "
+        f"{within_ratio} of {cells} cases ≤ {WANTED_RATIO:g}; "
         f"median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
     )
     part.claim(claim, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
     reached_target = sum(c.ours_stop == "target" for c in comparisons)
     part.notes.append(
-        f"{reached_target} of {cells} of our cells end at the target of {units.percent(RACE.target)}, the others as "
+        f"{reached_target} of {cells} of our cases end at the target of {units.percent(RACE.target)}, the others as "
         "their row says. Our time runs from the first warm-up to the last sample. For cuda.bench it is what nvbench "
         "reports for its cold measurement, at its default stopping criterion, without its warm-up. Neither time "
         "includes building, judging or the start of the processes."
@@ -144,8 +144,8 @@ def _judge_comparisons(part: Part, claim: str, comparisons: Sequence[Comparison]
         )
         for c in comparisons
     ]  # fmt: skip
-    headings = ("cell", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
-    part.table("Wall time of one cell's cold samples, and the median's 95 % interval that they give", headings, rows)
+    headings = ("case", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
+    part.table("Wall time of one case's cold samples, and the median's 95 % interval that they give", headings, rows)
     part.figures["laps"] = [vars(c) for c in comparisons]
 
 
@@ -156,9 +156,9 @@ def _judge_processes(
     part.figures |= {"alone": [vars(cell) for cell in times], "alone_mean_s": mean}
     rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in times]
     rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in times) / len(times))))
-    headings = ("cell", "whole process", "of it measured")
-    part.table("One process a cell: cuda.bench at its defaults, machine code compiled before", headings, rows)
-    part.notes.append(f"One process a cell takes {units.duration(mean)} on average; a run's cases take this time each.")
+    headings = ("case", "whole process", "of it measured")
+    part.table("One process a case: cuda.bench at its defaults, machine code compiled before", headings, rows)
+    part.notes.append(f"One process a case takes {units.duration(mean)} on average; a run's cases take this time each.")
     if run is None:
         return
     claim = f"the run in {run.folder} is faster than a process of cuda.bench a case"

@@ -152,7 +152,7 @@ def launch_code(
 
 
 def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written_inputs: set[str]) -> list[KernelLaunch]:
-    """Return the launches as the harness binds them, one after another.
+    """Return the launches; the first one waits for earlier work on the stream if it reads what that work writes.
 
     If the first launch starts before earlier work on the stream has ended and reads what that work writes, it waits for
     the end of the work.

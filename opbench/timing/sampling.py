@@ -65,7 +65,7 @@ class _ClockProperties:
 
 
 @dataclass
-class _Contender:
+class _Candidate:
     """The state of one callable during its measurement."""
 
     key: str
@@ -86,7 +86,7 @@ class _Contender:
     after: DeviceState = field(default_factory=DeviceState)
 
     def next_launch(self) -> Launch:
-        """Return the launch of the next sample, on renewed buffers where the contender has a launch source."""
+        """Return the launch of the next sample, on renewed buffers where the candidate has a launch source."""
         return self.launch_source.next_launch() if self.launch_source else self.launch
 
 
@@ -95,7 +95,7 @@ def measure(
     launches: Mapping[str, Launch],
     options: TimingOptions | None = None,
     *,
-    unheld: Collection[str] = (),
+    not_holding_stream: Collection[str] = (),
     launch_sources: Mapping[str, LaunchSource] | None = None,
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
@@ -105,8 +105,8 @@ def measure(
     """Measure callables in rounds of one sample each in random order, so that a drift affects all of them alike.
 
     `on_start` is called before anything that may hang, and `on_sample` after every sample, so that a process that dies
-    loses no data. `unheld` names callables known to wait for the device; the warm-up detects others. `launch_sources`
-    renew the buffers of a callable before each of its samples.
+    loses no data. `not_holding_stream` names callables that wait for the device, so the clock must not block the stream
+    for them; the warm-up detects others. `launch_sources` renew the buffers of a callable before each of its samples.
     """
     options = options or TimingOptions()
     if not launches:
@@ -116,55 +116,56 @@ def measure(
     is_under_load = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
     # Under load a throttled clock is intended: all samples count, and there is no wait for the clock to recover.
     guard = ThrottleGuard(sleep, waited_s=MAX_TOTAL_WAIT_S if is_under_load else 0.0)
-    contenders = [
-        _Contender(key, launch, key not in unheld, (launch_sources or {}).get(key)) for key, launch in launches.items()
+    candidates = [
+        _Candidate(key, launch, key not in not_holding_stream, (launch_sources or {}).get(key))
+        for key, launch in launches.items()
     ]
-    for contender in contenders:
-        on_start(contender.key)
+    for candidate in candidates:
+        on_start(candidate.key)
         if is_under_load:
-            contender.load_launches = _load_device(clock, contender.launch, options.load_s, now_s)
-        _warm_up(clock, contender, options, guard, now_s)
-    running = list(contenders)
+            candidate.load_launches = _load_device(clock, candidate.launch, options.load_s, now_s)
+        _warm_up(clock, candidate, options, guard, now_s)
+    running = list(candidates)
     while running:
         order.shuffle(running)
-        for contender in running:
-            on_start(contender.key)
-            if contender.load_launches:
-                clock.sample(contender.load_launches, hold_stream=False)
-            _take_sample(clock, contender, guard, now_s, on_sample)
-            contender.stop_reason = _stop_reason(contender, options)
-            if contender.stop_reason:
-                contender.after = clock.device_state()
-        running = [contender for contender in running if not contender.stop_reason]
-    return {contender.key: _summary(readings, contender, options, guard) for contender in contenders}
+        for candidate in running:
+            on_start(candidate.key)
+            if candidate.load_launches:
+                clock.sample(candidate.load_launches, hold_stream=False)
+            _take_sample(clock, candidate, guard, now_s, on_sample)
+            candidate.stop_reason = _stop_reason(candidate, options)
+            if candidate.stop_reason:
+                candidate.after = clock.device_state()
+        running = [candidate for candidate in running if not candidate.stop_reason]
+    return {candidate.key: _summary(readings, candidate, options, guard) for candidate in candidates}
 
 
 def _take_sample(
     clock: Clock,
-    contender: _Contender,
+    candidate: _Candidate,
     guard: ThrottleGuard,
     now_s: Callable[[], float],
     on_sample: Callable[[str, float], None],
 ) -> None:
     """Take one sample; if the clock is throttled, the sample does not count and a wait outside the budget follows."""
     start_s = now_s()
-    sample = clock.sample(contender.next_launch(), hold_stream=contender.hold_stream)
-    contender.spent_s += now_s() - start_s
-    contender.hold_stream = contender.hold_stream and sample.stream_held
-    on_sample(contender.key, sample.seconds)
+    sample = clock.sample(candidate.next_launch(), hold_stream=candidate.hold_stream)
+    candidate.spent_s += now_s() - start_s
+    candidate.hold_stream = candidate.hold_stream and sample.stream_held
+    on_sample(candidate.key, sample.seconds)
     if guard.throttled(sample.sm_clock_hz):
-        contender.throttled.append((len(contender.samples), sample.seconds, sample.sm_clock_hz or 0.0))
+        candidate.throttled.append((len(candidate.samples), sample.seconds, sample.sm_clock_hz or 0.0))
         guard.wait()
         return
     guard.recovered()
-    if contender.launch_source:
-        contender.launch_source.after_sample()
-    contender.samples.append(sample.seconds)
-    contender.clocks.append(sample.sm_clock_hz)
+    if candidate.launch_source:
+        candidate.launch_source.after_sample()
+    candidate.samples.append(sample.seconds)
+    candidate.clocks.append(sample.sm_clock_hz)
 
 
 def _warm_up(
-    clock: Clock, contender: _Contender, options: TimingOptions, guard: ThrottleGuard, now_s: Callable[[], float]
+    clock: Clock, candidate: _Candidate, options: TimingOptions, guard: ThrottleGuard, now_s: Callable[[], float]
 ) -> None:
     """Run until caches, lazily loaded code, times and clock are stable, for no longer than the budget.
 
@@ -173,18 +174,18 @@ def _warm_up(
     start_s = now_s()
     samples: list[Sample] = []
     while True:
-        samples.append(clock.sample(contender.next_launch(), hold_stream=False))
+        samples.append(clock.sample(candidate.next_launch(), hold_stream=False))
         guard.note(samples[-1].sm_clock_hz)
         spent_s = now_s() - start_s
-        contender.settled = is_warmed_up([s.seconds for s in samples[-8:]], [s.sm_clock_hz for s in samples[-8:]])
-        is_long_enough = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
+        candidate.settled = is_warmed_up([s.seconds for s in samples[-8:]], [s.sm_clock_hz for s in samples[-8:]])
+        is_long_enough = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and candidate.settled
         if len(samples) >= 2 and (is_long_enough or spent_s >= max(options.warmup_s, options.budget_s)):
             break
-    if contender.hold_stream:
-        samples.append(clock.sample(contender.next_launch(), hold_stream=True))
-        contender.hold_stream = samples[-1].stream_held
-    contender.warmup_runs = len(samples)
-    contender.before = clock.device_state()
+    if candidate.hold_stream:
+        samples.append(clock.sample(candidate.next_launch(), hold_stream=True))
+        candidate.hold_stream = samples[-1].stream_held
+    candidate.warmup_runs = len(samples)
+    candidate.before = clock.device_state()
 
 
 def _load_device(clock: Clock, launch: Launch, load_s: float, now_s: Callable[[], float]) -> Launch:
@@ -207,66 +208,66 @@ def _repeated_launch(launch: Launch, launch_s: float, seconds: float) -> Launch:
     return launches
 
 
-def _stop_reason(contender: _Contender, options: TimingOptions) -> str:
+def _stop_reason(candidate: _Candidate, options: TimingOptions) -> str:
     """Return why the measurement of a case ends, "" if it continues; even a slow case gets three samples."""
-    n = len(contender.samples)
+    n = len(candidate.samples)
     if n >= options.min_samples:
-        interval = stats.median_interval(contender.samples)
-        contender.half_widths.append(half_width(contender.samples, interval))
-        if interval.coverage >= 0.95 and contender.half_widths[-1] <= options.target:
+        interval = stats.median_interval(candidate.samples)
+        candidate.half_widths.append(half_width(candidate.samples, interval))
+        if interval.coverage >= 0.95 and candidate.half_widths[-1] <= options.target:
             return "target"
-        if is_interval_stable(contender.half_widths):
+        if is_interval_stable(candidate.half_widths):
             return "stable"
     if n >= options.max_samples:
         return "max_samples"
-    if n >= min(3, options.min_samples) and contender.spent_s >= options.budget_s:
+    if n >= min(3, options.min_samples) and candidate.spent_s >= options.budget_s:
         return "budget"
     return ""
 
 
 def _summary(
-    readings: _ClockProperties, contender: _Contender, options: TimingOptions, guard: ThrottleGuard
+    readings: _ClockProperties, candidate: _Candidate, options: TimingOptions, guard: ThrottleGuard
 ) -> Measurement:
     """Return the measurement of a finished callable."""
-    samples = contender.samples
+    samples = candidate.samples
     interval = stats.median_interval(samples)
     return Measurement(
         mode=options.mode,
-        timer=readings.timer + (", stream held" if contender.hold_stream else ", stream not held"),
+        timer=readings.timer + (", stream held" if candidate.hold_stream else ", stream not held"),
         samples_s=tuple(samples),
         median_s=stats.median(samples),
         low_s=interval.low,
         high_s=interval.high,
         quartiles_s=(stats.quantile(samples, 0.25), stats.quantile(samples, 0.75)),
         coverage=interval.coverage,
-        stop_reason=contender.stop_reason,
-        warmup_runs=contender.warmup_runs,
-        before=contender.before,
-        after=contender.after,
+        stop_reason=candidate.stop_reason,
+        warmup_runs=candidate.warmup_runs,
+        before=candidate.before,
+        after=candidate.after,
         floor_s=readings.floor_s,
-        warnings=_warnings(contender, interval, readings.floor_s, options, guard),
-        settled=contender.settled,
+        warnings=_warnings(candidate, interval, readings.floor_s, options, guard),
+        settled=candidate.settled,
         offset_s=readings.offset_s,
         kernel_s=kernel_time(stats.median(samples), readings.offset_s),
-        clocks_hz=tuple(contender.clocks) if any(contender.clocks) else (),
-        throttled=tuple(contender.throttled),
+        clocks_hz=tuple(candidate.clocks) if any(candidate.clocks) else (),
+        throttled=tuple(candidate.throttled),
     )
 
 
 def _warnings(
-    contender: _Contender, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
+    candidate: _Candidate, interval: stats.Interval, floor_s: float, options: TimingOptions, guard: ThrottleGuard
 ) -> tuple[TimingWarning, ...]:
     """Return the warnings about a finished callable."""
-    samples = contender.samples
-    throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
-    is_throttled = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
+    samples = candidate.samples
+    throttle = {*(candidate.before.throttle or ()), *(candidate.after.throttle or ())}
+    is_throttled = bool(candidate.throttled) or any(map(guard.is_throttled, candidate.clocks))
     conditions = {
         TimingWarning.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
         TimingWarning.TOO_SHORT: stats.median(samples) < SHORT_FACTOR * floor_s,
-        TimingWarning.CLOCK_DRIFT: _has_drift(samples) or _clock_changed(contender.before, contender.after),
+        TimingWarning.CLOCK_DRIFT: _has_drift(samples) or _clock_changed(candidate.before, candidate.after),
         TimingWarning.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or is_throttled,
         TimingWarning.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
-        TimingWarning.NOT_HELD: not contender.hold_stream,
+        TimingWarning.NOT_HELD: not candidate.hold_stream,
     }
     return tuple(warning for warning, applies in conditions.items() if applies)
 

@@ -1,4 +1,4 @@
-"""The bench on a GPU: processes compile configs ahead; one worker process checks and races them."""
+"""Compile and time configs on a GPU: compiler processes work ahead, and one worker process checks and times configs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class GpuBench:
         """Return ("", result) of one race, or the case that was running and the error that ended the race."""
         running_case = ""
 
-        def listen(notification: Notification) -> None:
+        def on_notification(notification: Notification) -> None:
             nonlocal running_case
             if isinstance(notification, CaseStarted):
                 running_case = notification.case
@@ -137,7 +137,7 @@ class GpuBench:
         options = replace(options, seed=self._races)
         request = RaceCases(cases, leader, options, max(0.0, until_s - self.now()), self._mode, self._energy)
         try:
-            return "", self._worker.ask(request, SILENCE_S, listen)
+            return "", self._worker.ask(request, SILENCE_S, on_notification)
         except EnvironmentFault:
             raise
         except OpbenchError as error:

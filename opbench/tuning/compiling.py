@@ -58,13 +58,13 @@ class Compilers:
 
     def _serve(self, worker: Worker) -> None:
         """Compile the requested configs one after another, in one process at a time."""
-        _starts(worker)
+        _can_start(worker)
         while (request := self._asked.get()) is not None:
             config_number, packed, target = request
             self._done.put((config_number, self._compile(worker, CompileOneCase(packed, target))))
 
     def _compile(self, worker: Worker, request: CompileOneCase) -> CompiledCase:
-        if not _starts(worker):
+        if not _can_start(worker):
             return CompiledCase()  # The launch compiles the config again.
         try:
             return worker.ask(request, self._limit_s)
@@ -76,7 +76,7 @@ class Compilers:
             return CompiledCase()  # this machine has a problem, which the launch will report
 
 
-def _starts(worker: Worker) -> bool:
+def _can_start(worker: Worker) -> bool:
     try:
         worker.start()
     except OpbenchError:

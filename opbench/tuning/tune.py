@@ -72,7 +72,7 @@ def tune(
         environment = worker.open()
         if options.energy and not environment.energy_counted:
             raise EnvironmentFault(NO_COUNTER, kind="no-energy-counter", subject="--energy")
-        begun = _begun(variant, problem, options, space, environment)
+        begun = _search_header(variant, problem, options, space, environment)
         if earlier is None:
             writer.write("tuning", {**to_json(begun), "environment": begun.environment.to_json()})
         else:
@@ -123,7 +123,7 @@ def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem:
     return read_tuning(options.out)
 
 
-def _begun(
+def _search_header(
     variant: Variant, problem: Operator, options: TuneOptions, space: Candidates, environment: Environment
 ) -> SearchHeader:
     return SearchHeader(

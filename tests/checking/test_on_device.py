@@ -66,7 +66,7 @@ def test_what_is_right_there_is_right_here_with_the_same_errors(
         arguments = Tolerance(0.0, 0.0) if exact else Tolerance(elementwise, norm)
         allowance = None if exact else magnitude
         here = judge("out", dtype, stored, want, allowance, arguments, "value", scale)
-        there = on_device.compare_faultless(dtype, stored, want, allowance, arguments, scale)
+        there = on_device.judge_if_right(dtype, stored, want, allowance, arguments, scale)
     assert there is None or here.mismatch is None
     if there is not None:
         assert (there.error, there.norm_error) == pytest.approx((here.error, here.norm_error), rel=1e-12)

@@ -81,7 +81,7 @@ def test_the_softmax_and_the_matmul_that_cheat_run_at_full_size() -> None:
 def outcome(case: Case) -> tuple[str, str]:
     """Status and reason, as a run on a GPU would have them; nothing is traced, as nothing is there."""
     session = Session(open_backend("cpu"), traced_work=0)
-    if reason := session.unsupported(case):
+    if reason := session.unsupported_reason(case):
         return "unsupported", reason
     for variable in session.backend.load(case.request()).variables().values():
         variable.write(np.zeros(variable.shape, variable.dtype))  # another test of this process may have launched it
@@ -251,7 +251,7 @@ def test_shipped_variants_stay_right_and_get_times(name: str) -> None:
                 (Case(variant, c, problem) for c in variant.configs if variant.unmet_requirement(problem, c) is None),
                 None,
             )
-            if case is None or session.unsupported(case):
+            if case is None or session.unsupported_reason(case):
                 continue
             found = measure_cases(session, [case], TimingOptions(warmup_s=0, max_samples=10), Watch())
             assert found.wrong_cases == found.invalid_cases == {}, case.name

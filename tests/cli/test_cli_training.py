@@ -37,8 +37,8 @@ def train(*arguments: str) -> list[str]:
                 file,
                 images=found.images[:40],
                 targets=found.targets[:40],
-                held_images=found.held_images[:8],
-                held_targets=found.held_targets[:8],
+                test_images=found.test_images[:8],
+                test_targets=found.test_targets[:8],
             )
         Path(file.name).replace(DATA)
     return [sys.executable, "-m", "opbench", "net", "train", "lenet", "--data", str(DATA), *TINY, *arguments]

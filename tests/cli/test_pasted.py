@@ -85,12 +85,12 @@ def test_the_commands_of_a_page_work(cli: Cli, paste: Paste, folder: Path, words
 
 
 def test_an_operator_runs_its_part_of_quick_or_its_examples(cli: Cli, folder: Path) -> None:
-    quick, _, _ = api.expand("quick", "cpu", ["relu/*"])
-    suite, _, _ = api.expand("relu", "cpu")
+    quick, _, _ = api.expand_target("quick", "cpu", ["relu/*"])
+    suite, _, _ = api.expand_target("relu", "cpu")
     assert [case.name for case in suite.cases] == [case.name for case in quick.cases] and suite.name == "relu"
-    mine, _, _ = api.expand("relu", "cpu", variants=[folder / "mine"])
+    mine, _, _ = api.expand_target("relu", "cpu", variants=[folder / "mine"])
     assert {c.variant.name for c in mine.cases} - {c.variant.name for c in suite.cases} == {"fancy", "tuned"}
-    examples, _, _ = api.expand("linear", "cpu")
+    examples, _, _ = api.expand_target("linear", "cpu")
     assert {c.problem for c in examples.cases} <= set(CATALOG.operator("linear").examples())
     one = cli("run", "relu/scalar", "--backend", "cpu")
     assert one.returncode == 2 and "opbench run relu --case relu/scalar" in one.stderr

@@ -68,7 +68,7 @@ def test_two_runs_of_one_file_each_are_compared(tmp_path: Path) -> None:
 
 
 def test_files_of_several_operators_are_tables_of_their_own(tmp_path: Path, relu_file: Path) -> None:
-    suite, _, _ = api.expand([*FILES, relu_file], "cpu")
+    suite, _, _ = api.expand_target([*FILES, relu_file], "cpu")
     assert suite.own_variant_ids == ("softmax/soft_a", "softmax/soft_b", "relu/mine")
     assert {case.problem.name for case in suite.cases} == {"softmax", "relu"}
     softmax = [case.variant.name for case in suite.cases if case.problem.name == "softmax"]
@@ -77,11 +77,11 @@ def test_files_of_several_operators_are_tables_of_their_own(tmp_path: Path, relu
 
 def test_several_targets_must_be_files_with_names_of_their_own(tmp_path: Path) -> None:
     with refuses("not-a-kernel-file", "relu"):
-        api.expand([FILES[0], "relu"], "cpu")
+        api.expand_target([FILES[0], "relu"], "cpu")
     twin = tmp_path / "soft_a.cu"
     twin.write_text(Path(FILES[0]).read_text())
     with refuses("duplicate-variant", value="softmax/soft_a"):
-        api.expand([FILES[0], twin], "cpu")
+        api.expand_target([FILES[0], twin], "cpu")
 
 
 def test_explain_puts_files_side_by_side(cli: Cli) -> None:

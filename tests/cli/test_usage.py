@@ -119,7 +119,7 @@ def test_a_malformed_suite_is_refused_with_its_name(tmp_path: Path, text: str, w
     path = tmp_path / "s.toml"
     path.write_text(text)
     with pytest.raises(api.UsageError) as caught:
-        api.expand(path, "cpu")
+        api.expand_target(path, "cpu")
     assert words in str(caught.value) and str(caught.value).startswith(f"{path}: ")
 
 

@@ -244,7 +244,7 @@ def test_the_environment_names_the_compiler(bench: Bench, monkeypatch: pytest.Mo
 def test_capabilities(bench: Bench, capability: str, reason: str | None) -> None:
     request = bench.request(RELU, "relu", LEAST="0.0f")
     newer = BuildRequest(request.source, request.kernels, request.macros, capability)
-    assert bench.backend.unsupported(newer) == reason
+    assert bench.backend.unsupported_reason(newer) == reason
 
 
 def test_unknown_ptx_is_unsupported_with_its_line(bench: Bench) -> None:
@@ -253,7 +253,7 @@ extern "C" __global__ void tensor(float* x) {
   asm volatile("tcgen05.fence::before_thread_sync;\\n" ::: "memory");
 }"""
     request = bench.request(text, "tensor")
-    reason = bench.backend.unsupported(request)
+    reason = bench.backend.unsupported_reason(request)
     assert reason == "line 2: inline PTX 'tcgen05.fence::before_thread_sync' is not known to the cpu backend"
     with pytest.raises(CompileError, match=r"kernel\.cu:2: inline PTX 'tcgen05"):
         bench.backend.compile(request)
@@ -269,7 +269,7 @@ def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
     #endif
       asm volatile("" ::: "memory");
     }"""
-    assert bench.backend.unsupported(bench.request(text, "either")) is None
+    assert bench.backend.unsupported_reason(bench.request(text, "either")) is None
     x = np.zeros(2, np.float32)
     bench.check(text, "either", (1, 1, 1), (2, 1, 1), x)
     assert x.tolist() == [1.0, 1.0]
@@ -277,7 +277,7 @@ def test_ptx_in_a_branch_for_newer_gpus_is_no_obstacle(bench: Bench) -> None:
 
 def test_clusters_and_grids_are_unsupported(bench: Bench) -> None:
     clusters = "__global__ void __cluster_dims__(2, 1, 1) pair(float* x) {}"
-    assert bench.backend.unsupported(bench.request(clusters, "pair")) == (
+    assert bench.backend.unsupported_reason(bench.request(clusters, "pair")) == (
         "line 1: uses __cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]"
     )
 

@@ -55,12 +55,12 @@ def test_near_out_of_bounds_damages_the_guards(bench: Bench, index: int, offset:
 
 def test_damage_names_the_nearest_byte(bench: Bench) -> None:
     buffer = bench.backend.allocate("odd", (3,), "u8")
-    assert buffer.damage() is None
+    assert buffer.changed_guard_offset() is None
     assert buffer.read().tolist() == [255, 255, 255]
     buffer._all[(64 << 10) + 3 + 2] ^= 1  # type: ignore[attr-defined]
-    assert buffer.damage() == 5
+    assert buffer.changed_guard_offset() == 5
     buffer._all[(64 << 10) - 2] ^= 1  # type: ignore[attr-defined]
-    assert buffer.damage() == -2
+    assert buffer.changed_guard_offset() == -2
     bench.backend.free({"odd": buffer})
 
 

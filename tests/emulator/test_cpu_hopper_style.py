@@ -41,7 +41,7 @@ def run(request: pytest.FixtureRequest, cache: Path) -> Run:
             patch.setenv("OPBENCH_CXX", command)
             backend = CpuBackend(cache)
             built = BuildRequest(FOLDER / f"{file}.cu", kernels[file], (), "9.0a")
-            assert backend.unsupported(built) is None
+            assert backend.unsupported_reason(built) is None
             step = KernelLaunch(
                 kernel, grid, (threads, 1, 1), shared, tuple(args), cluster=(cluster, 1, 1), tensor_maps=tuple(maps)  # type: ignore[arg-type]
             )  # fmt: skip

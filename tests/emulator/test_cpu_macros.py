@@ -240,11 +240,11 @@ NEWER = {
 def test_what_an_older_gpu_lacks_is_unsupported(bench: Bench, statement: str, feature: str) -> None:
     text = f'#include <cooperative_groups.h>\nextern "C" __global__ void k(int* out) {{ {statement} }}'
     older = CpuBackend(capability=(8, 6))
-    reason = older.unsupported(bench.request(text, "k"))
+    reason = older.unsupported_reason(bench.request(text, "k"))
     assert reason and feature in reason and "9.0" in reason and "8.6" in reason and reason.startswith("line 2")
     guarded = text.replace(statement, f"\n#if __CUDA_ARCH__ >= 900\n{statement}\n#endif\n")
-    assert older.unsupported(bench.request(guarded, "k")) is None
-    assert CpuBackend().unsupported(bench.request(text, "k")) is None
+    assert older.unsupported_reason(bench.request(guarded, "k")) is None
+    assert CpuBackend().unsupported_reason(bench.request(text, "k")) is None
 
 
 def test_clusters_in_a_header_need_capability_9(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def _judge(server: ForkServer, path: Path) -> Judged:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SharedMemory, "copy_out", record)
         try:
-            if reason := session.unsupported(case):
+            if reason := session.unsupported_reason(case):
                 return Judged("refused", reason, seen)
             verdict = session.check(case).verdict
         except CompileError as error:

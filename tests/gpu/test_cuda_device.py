@@ -77,12 +77,12 @@ def test_round_trip_and_float_argument(backend: CudaBackend, request_: BuildRequ
 @pytest.mark.parametrize("offset", [-1, -7, -GUARD_BYTES, 70, 75, 70 + GUARD_BYTES - 1])
 def test_guard_bands_see_one_byte(backend: CudaBackend, request_: BuildRequest, offset: int) -> None:
     buffer = backend.allocate("a", (35,), "f16")
-    assert buffer.damage() is None
+    assert buffer.changed_guard_offset() is None
     program = backend.load(request_)
     program.bind([launch("poke", ("a", 0, 1), block=1), launch("poke", ("a", 69, 1), block=1)], {"a": buffer})()
-    assert buffer.damage() is None, "writes inside are no damage"
+    assert buffer.changed_guard_offset() is None, "writes inside are no damage"
     program.bind([launch("poke", ("a", offset, 1), block=1)], {"a": buffer})()
-    assert buffer.damage() == offset
+    assert buffer.changed_guard_offset() == offset
     backend.free({"a": buffer})
 
 
@@ -107,7 +107,7 @@ def test_zero_step(backend: CudaBackend, request_: BuildRequest) -> None:
     buffer = backend.allocate("a", (1001,), "f32")
     zero = KernelLaunch("", (0, 0, 0), (0, 0, 0), 0, (), zero="a")
     backend.load(request_).bind([zero], {"a": buffer})()
-    assert not buffer.read().any() and buffer.damage() is None
+    assert not buffer.read().any() and buffer.changed_guard_offset() is None
     backend.free({"a": buffer})
 
 
@@ -277,7 +277,7 @@ def test_the_flush_makes_the_cache_cold(
 
 def test_two_contenders_side_by_side(backend: CudaBackend, clock: CudaClock) -> None:
     launches = {"short": clock.spin(20e-6), "long": clock.spin(40e-6), "waits": backend._device.wait}
-    found = measure(clock, launches, TimingOptions(budget_s=0.2), unheld={"waits"})
+    found = measure(clock, launches, TimingOptions(budget_s=0.2), not_holding_stream={"waits"})
     assert found["short"].median_s < found["long"].median_s
     assert found["long"].median_s - found["short"].median_s == pytest.approx(20e-6, rel=0.2)
     assert found["waits"].timer == "events, stream not held"
@@ -292,5 +292,5 @@ def test_cupy_arrays_share_memory_and_stream(backend: CudaBackend) -> None:
     assert cupy.cuda.get_current_stream().ptr == backend._device.stream.value
     with backend.stream:
         cupy.multiply(arrays["a"], 2, out=arrays["out"])
-    assert (buffers["out"].read() == 2 * values).all() and buffers["out"].damage() is None
+    assert (buffers["out"].read() == 2 * values).all() and buffers["out"].changed_guard_offset() is None
     backend.free(buffers)

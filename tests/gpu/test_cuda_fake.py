@@ -65,7 +65,7 @@ def test_round_trip_poison_and_zero(backend: CudaBackend, request_: BuildRequest
     assert (buffer.read() == values).all()
     zero = KernelLaunch("", (0, 0, 0), (0, 0, 0), 0, (), zero="a")
     backend.load(request_).bind([zero], {"a": buffer})()
-    assert not buffer.read().any() and buffer.damage() is None
+    assert not buffer.read().any() and buffer.changed_guard_offset() is None
     with refuses("other-array", "a"):
         buffer.write(values.T)
     backend.free({"a": buffer})
@@ -91,17 +91,17 @@ def test_a_fingerprint_stands_for_the_content_alone(backend: CudaBackend, dtype:
 @pytest.mark.parametrize("offset", [-1, -GUARD_BYTES, 35 * 2, 35 * 2 + GUARD_BYTES - 1])
 def test_damage_names_the_nearest_changed_byte(backend: CudaBackend, request_: BuildRequest, offset: int) -> None:
     buffer = backend.allocate("a", (35,), "f16")
-    assert buffer.damage() is None
+    assert buffer.changed_guard_offset() is None
     backend.load(request_).bind([launch("poke", ("a", offset, 7, 0.5))], {"a": buffer})()
     assert backend.synchronize() == []
-    assert buffer.damage() == offset
+    assert buffer.changed_guard_offset() == offset
 
 
 def test_writes_inside_are_no_damage(backend: CudaBackend, request_: BuildRequest) -> None:
     buffer = backend.allocate("a", (35,), "f16")
     steps = [launch("poke", ("a", 0, 0, 0.5)), launch("poke", ("a", 69, 0, 0.5))]
     backend.load(request_).bind(steps, {"a": buffer})()
-    assert buffer.damage() is None
+    assert buffer.changed_guard_offset() is None
 
 
 def test_a_guard_read_is_nan_and_guards_differ(backend: CudaBackend) -> None:
@@ -172,7 +172,7 @@ def test_memory_shortage_says_how_much(backend: CudaBackend) -> None:
 
 def test_unsupported_capabilities(backend: CudaBackend) -> None:
     def reason(wanted: str) -> str | None:
-        return backend.unsupported(BuildRequest(Path("x.cu"), (), (), wanted))
+        return backend.unsupported_reason(BuildRequest(Path("x.cu"), (), (), wanted))
 
     assert reason("") is reason("8.0") is reason("9.0") is reason("9.0a") is None
     assert "needs compute capability 10.0; this GPU has 9.0" in (reason("10.0") or "")
@@ -307,7 +307,7 @@ def test_tensors_lie_in_an_arena_where_they_are_put(backend: CudaBackend) -> Non
     high.write(values + 1)
     assert high.pointer - low.pointer == 256 and np.array_equal(low.read(), values)
     low.poison()
-    assert np.isnan(low.read()).all() and np.array_equal(high.read(), values + 1) and low.damage() is None
+    assert np.isnan(low.read()).all() and np.array_equal(high.read(), values + 1) and low.changed_guard_offset() is None
     with refuses("other-array", "part"):
         low.write(values.T)
     backend.free({"arena": arena})
@@ -409,6 +409,6 @@ def test_a_copy_on_the_device_may_be_moved_along(backend: CudaBackend, shift: in
     one, two = (backend.allocate(name, (9,), "f32") for name in "ab")
     one.write(values)
     two.copy_from(one, shift)
-    assert np.array_equal(two.read(), np.roll(values, shift // 4)) and two.damage() is None
+    assert np.array_equal(two.read(), np.roll(values, shift // 4)) and two.changed_guard_offset() is None
     two.poison_part(8, 4)
     assert np.flatnonzero(np.isnan(two.read())).tolist() == [2]

@@ -115,7 +115,7 @@ def test_older_gpus_refuse_by_name(
 ) -> None:
     buffer, program = backend.allocate("a", (8, 64), "bf16"), backend.load(request_)
     monkeypatch.setattr(backend._device, "capability", (8, 6))
-    assert backend.unsupported(request_) == (
+    assert backend.unsupported_reason(request_) == (
         "needs compute capability 9.0a, whose features only 9.0 has; this GPU has 8.6"
     )
     with refuses("needs-capability", value="8.6", allowed="9.0", error=LaunchError):

@@ -76,7 +76,7 @@ def test_the_copy_is_the_parameters_rounded_from_the_first_step_on() -> None:
     values = training.graph.reference({})
     assert np.array_equal(values[f"{BF16_PARAMETERS}.next"], rounded(values["parameters.next"], "bf16"))
     weights = {n: 1.01 * w for n, w in training.forward.weights.items()}
-    given = training.given_parameters(weights)
+    given = training.initial_parameters(weights)
     assert given.keys() == {"parameters", BF16_PARAMETERS} and not np.array_equal(
         given[BF16_PARAMETERS], state[BF16_PARAMETERS]
     )
@@ -84,7 +84,7 @@ def test_the_copy_is_the_parameters_rounded_from_the_first_step_on() -> None:
     found = training.weights({**state, **given})
     for name in training.parameters:
         assert np.array_equal(found[name], weights[name].astype(np.float32)), "masters lose nothing"
-    assert step("unet").given_parameters(weights).keys() == {"parameters"}
+    assert step("unet").initial_parameters(weights).keys() == {"parameters"}
 
 
 def test_the_optimiser_waits_for_all_who_read_the_copy() -> None:

@@ -23,7 +23,7 @@ def test_the_program_is_this_opbench_with_one_case() -> None:
 
 
 def test_ncu_collects_one_range() -> None:
-    argv = commands.ncu_profile("ncu", TARGET, RUN)
+    argv = commands.ncu_profile_command("ncu", TARGET, RUN)
     metrics = ",".join(metric_names("GH100"))
     golden = (
         f"ncu --nvtx --nvtx-include opbench@{SAFE}/ --target-processes all --replay-mode kernel --cache-control all "
@@ -33,35 +33,35 @@ def test_ncu_collects_one_range() -> None:
 
 
 def test_a_set_comes_on_top_of_the_metrics() -> None:
-    argv = commands.ncu_profile("ncu", TARGET, RUN, "full")
+    argv = commands.ncu_profile_command("ncu", TARGET, RUN, "full")
     assert argv[argv.index("--set") + 1] == "full" and "--metrics" in argv
 
 
 def test_samples_of_warps_come_on_top_of_the_metrics() -> None:
-    argv = commands.ncu_profile("ncu", TARGET, RUN, source=True)
+    argv = commands.ncu_profile_command("ncu", TARGET, RUN, source=True)
     text = commands.shell_text(argv)
     assert "--section SourceCounters --section WarpStateStats --section SpeedOfLight --import-source yes" in text
-    assert "--metrics" in argv and "--section" not in commands.ncu_profile("ncu", TARGET, RUN)
+    assert "--metrics" in argv and "--section" not in commands.ncu_profile_command("ncu", TARGET, RUN)
     report = commands.report_path(TARGET, RUN, "ncu")
-    assert commands.shell_text(commands.ncu_source("ncu", report, "cuda,sass")) == (
+    assert commands.shell_text(commands.ncu_source_command("ncu", report, "cuda,sass")) == (
         f"ncu --import reports/run/profile/{SAFE}.ncu-rep --csv --page source --print-source cuda,sass"
     )
 
 
 def test_ncu_prints_base_units() -> None:
     report = commands.report_path(TARGET, RUN, "ncu")
-    assert commands.shell_text(commands.ncu_read("ncu", report)) == (
+    assert commands.shell_text(commands.ncu_read_command("ncu", report)) == (
         f"ncu --import reports/run/profile/{SAFE}.ncu-rep --csv --page raw --print-units base --print-fp"
     )
 
 
 def test_nsys_captures_the_same_range_in_its_own_order() -> None:
-    assert commands.shell_text(commands.nsys_profile("nsys", TARGET, RUN)) == (
+    assert commands.shell_text(commands.nsys_profile_command("nsys", TARGET, RUN)) == (
         f"nsys profile -t cuda,nvtx -s none --cpuctxsw=none --capture-range=nvtx --nvtx-capture={SAFE}@opbench "
         "--capture-range-end=stop -e NSYS_NVTX_PROFILER_REGISTER_ONLY=0 -f true "
         f"-o reports/run/profile/{SAFE} {shlex.join(TARGET.argv)}"
     )
-    assert commands.shell_text(commands.nsys_read("nsys", commands.report_path(TARGET, RUN, "nsys"))) == (
+    assert commands.shell_text(commands.nsys_read_command("nsys", commands.report_path(TARGET, RUN, "nsys"))) == (
         "nsys stats -f csv -o - -r cuda_gpu_kern_sum -r nvtx_gpu_proj_sum --force-export=true "
         f"reports/run/profile/{SAFE}.nsys-rep"
     )
@@ -69,4 +69,4 @@ def test_nsys_captures_the_same_range_in_its_own_order() -> None:
 
 def test_a_report_keeps_its_name_when_axes_look_like_a_suffix() -> None:
     """`with_suffix` on the report must cut the tool's suffix only."""
-    assert commands.ncu_profile("ncu", TARGET, RUN)[-len(TARGET.argv) - 1] == f"reports/run/profile/{SAFE}"
+    assert commands.ncu_profile_command("ncu", TARGET, RUN)[-len(TARGET.argv) - 1] == f"reports/run/profile/{SAFE}"

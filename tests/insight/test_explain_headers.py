@@ -70,7 +70,7 @@ def test_a_headers_accesses_stand_at_the_call_and_in_the_header(case: Case) -> N
         4: 64,
         8: 32,
     }
-    assert [line.number for line in header.near_counts(1).lines] == [3, 4, 5, 7, 8, 9]
+    assert [line.number for line in header.around_counts(1).lines] == [3, 4, 5, 7, 8, 9]
     assert made.elsewhere == ()
     listed = next(file for file in made.to_json()["files"] if file["path"].endswith("mine.cu"))
     assert [line["calls"][0]["line"] for line in listed["lines"]] == [4, 4, 8]
@@ -120,9 +120,9 @@ def test_an_unknown_instruction_of_a_header_is_unsupported_by_its_place(tmp_path
     )
     (variant,) = targets.own_variants(path, CATALOG)
     case = Case(variant, {}, CATALOG.operator("relu").from_axes({"n": 7}))
-    reason = CpuBackend().unsupported(case.request())
+    reason = CpuBackend().unsupported_reason(case.request())
     assert reason is not None and "moves.cuh:2: inline PTX 'nosuch.thing'" in reason
     (tmp_path / "moves.cuh").write_text("// __cluster_dims__ and asm are only spoken of here\n")
-    assert CpuBackend().unsupported(case.request()) is None
+    assert CpuBackend().unsupported_reason(case.request()) is None
     path.write_text(path.read_text().replace("__global__ void", "__global__ void __cluster_dims__(2)"))
-    assert "clusters from the launch" in str(CpuBackend().unsupported(case.request()))
+    assert "clusters from the launch" in str(CpuBackend().unsupported_reason(case.request()))

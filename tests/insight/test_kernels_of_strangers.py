@@ -42,7 +42,7 @@ def advised(tmp_path: Path) -> Advisor:
         run.results = [replace(measured, measurement=timed)]
         run.header = replace(run.header, targets=(str(path),))
         (found,) = advise_run(RUN, [str(path)], catalog, "h200", lambda _: run)
-        assert found.of_bound == pytest.approx(1 / distance)
+        assert found.share_of_bound == pytest.approx(1 / distance)
         return found
 
     return advise_on

@@ -90,8 +90,8 @@ def test_a_missing_tool_says_where_to_get_it(tool: tools.Tool, monkeypatch: pyte
 
 def test_a_second_profiler_is_refused() -> None:
     with refuses("profiler-attached", "CUDA_INJECTION64_PATH", error=EnvironmentFault):
-        tools.refuse_nested({"CUDA_INJECTION64_PATH": "/tool.so"})
-    tools.refuse_nested({"HOME": "/"})
+        tools.require_no_profiler({"CUDA_INJECTION64_PATH": "/tool.so"})
+    tools.require_no_profiler({"HOME": "/"})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from opbench.kernels import expression
 from opbench.kernels.case import Case
 from opbench.kernels.header import read_variants
 from opbench.kernels.space import Space, tunable_values
-from opbench.kernels.space_file import with_space
+from opbench.kernels.space_file import with_search_space
 from support.checks.errors import Refusal, refuses
 from support.common import CATALOG
 
@@ -111,7 +111,7 @@ def test_a_space_file_stands_in_place_of_the_lists_and_beside_the_rules(tmp_path
     path.write_text(HEADER)
     (variant,) = read_variants(path)
     space.write_text('tune = { ITEMS = [3, 5] }\nwhere = ["BLOCK % 64 == 0"]\n')
-    wider = with_space(variant, space)
+    wider = with_search_space(variant, space)
     assert [c for c in wider.space if c["BLOCK"] % 64 or c["BLOCK"] * c["ITEMS"] > 2048] == []
     assert {c["ITEMS"] for c in wider.space} == {3, 5} and len(list(wider.space)) == 10 + 6
     assert Case(wider, wider.configs[0], CATALOG.operator("relu").parse("(n=5)")).request().macros[1] == (
@@ -127,4 +127,4 @@ def test_a_space_file_stands_in_place_of_the_lists_and_beside_the_rules(tmp_path
     ):
         space.write_text(text)
         with refuses(refusal):
-            with_space(variant, space)
+            with_search_space(variant, space)

@@ -154,12 +154,12 @@ def test_a_wrong_alternative_has_no_time(tmp_path: Path, monkeypatch: pytest.Mon
     (cheat,) = own_variants(CHEATS / "time" / "works_every_eighth_launch.cu", CATALOG)
     net = Builder("small")
     graph = net.graph(net.maxpool2d(net.relu(net.input("image", 4, 3, 16, 16), name="clip")))
-    genuine = alternatives.plainest_case
+    genuine = alternatives.simplest_case
 
     def plainest(catalog: Catalog, node: Node, *rest: Any) -> Case:
         return Case(cheat, cheat.configs[0], node.problem) if node.operator == "relu" else genuine(catalog, node, *rest)
 
-    monkeypatch.setattr(alternatives, "plainest_case", plainest)
+    monkeypatch.setattr(alternatives, "simplest_case", plainest)
     found = attributed(tmp_path, graph)
     one = by_choice(found)["optimised variants"]
     assert one.error.startswith("wrong: ") and one.times is None and "clip" in one.changed

@@ -76,7 +76,7 @@ def test_each_network_is_trained_with_the_data_named_for_it() -> None:
 
 def test_textures_are_as_large_as_unet_takes_them_by_default() -> None:
     small, large = (load_data("textures:4", (1, 1, size, size)) for size in (128, 256))
-    assert large.images.shape == (4, 1, 256, 256) and large.held_images.shape == (1, 1, 256, 256)
+    assert large.images.shape == (4, 1, 256, 256) and large.test_images.shape == (1, 1, 256, 256)
     assert set(np.unique(large.targets)) == {0.0, 1.0} and 0.4 < large.targets.mean() < 0.6
     changes = [float((data.images[..., 1:] != data.images[..., :-1]).mean()) for data in (small, large)]
     assert changes[1] < 0.6 * changes[0], "each pixel of a photograph is two wide"
@@ -85,7 +85,7 @@ def test_textures_are_as_large_as_unet_takes_them_by_default() -> None:
 @pytest.mark.parametrize("data", ["textures:8", "digits"])
 def test_grey_data_is_repeated_for_a_network_of_three_channels(data: str) -> None:
     grey, coloured = (load_data(data, (1, channels, 16, 16)) for channels in (1, 3))
-    for one, three in ((grey.images, coloured.images), (grey.held_images, coloured.held_images)):
+    for one, three in ((grey.images, coloured.images), (grey.test_images, coloured.test_images)):
         np.testing.assert_array_equal(three, np.repeat(one, 3, axis=1))
     np.testing.assert_array_equal(grey.targets, coloured.targets)
 
@@ -127,11 +127,11 @@ def test_of_text_the_target_of_each_token_is_the_next_byte(tmp_path: Path) -> No
     data = load_data(str(file), (2, 4), 0, "gpt2")
     assert data.images.dtype == data.targets.dtype == np.int32 and data.targets_per_item == 4
     assert data.unit == "sequences"
-    assert len(data.images) + len(data.held_images) == 10 and len(data.held_images) == 2
-    everything = np.concatenate([data.images, data.held_images])
+    assert len(data.images) + len(data.test_images) == 10 and len(data.test_images) == 2
+    everything = np.concatenate([data.images, data.test_images])
     assert sorted(everything.reshape(-1).tolist()) == list(range(40))
     np.testing.assert_array_equal(data.targets, data.images + 1)
-    np.testing.assert_array_equal(data.held_targets, data.held_images + 1)
+    np.testing.assert_array_equal(data.test_targets, data.test_images + 1)
     with refuses("too-short", str(file), value=41, allowed=81):
         load_data(str(file), (2, 40), 0, "gpt2")
     with refuses("unreadable", str(tmp_path / "none.txt")):

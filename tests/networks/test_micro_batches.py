@@ -69,7 +69,7 @@ def check_steps(folder: Path, name: str) -> None:
     graph = run.training.graph
     device = Network(graph, run.cases, run.backend)
     step = Step(device, run.training)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     for done in range(2):
         before = device.read_state()
         step.launch()
@@ -222,7 +222,9 @@ def test_each_micro_batch_waits_for_all_of_the_one_before(parallel: bool) -> Non
     for start in (*starts[1:], *(number for number, name in enumerate(names) if name == "accumulate")):
         assert before[start] == set(range(start))
     assert before[names.index("optimizer")] >= set(range(names.index("tick")))
-    assert [bool(piece.instead) for piece in step.launches if piece.name.endswith("wgrad")] == [True] * 2 + [False] * 4
+    assert [bool(piece.replaced_states) for piece in step.launches if piece.name.endswith("wgrad")] == [True] * 2 + [
+        False
+    ] * 4
     step.close()
 
 
@@ -235,7 +237,7 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     places = {name: number for number, piece in enumerate(step.launches) for name in [piece.name]}
     end, last = 0, None
     for number, piece in enumerate(step.launches):
-        if not piece.exchanged:
+        if not piece.is_exchange:
             continue
         first, stop = map(int, piece.name.removeprefix("all_reduce ").split(":"))
         assert first == end and (last is None or last in piece.after)
@@ -249,9 +251,9 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     beside = [
         n
         for n in range(len(step.launches))
-        if any(p.exchanged for p in step.launches[:n])
-        and not before[n] & {m for m, p in enumerate(step.launches) if p.exchanged}
-        and not step.launches[n].exchanged
+        if any(p.is_exchange for p in step.launches[:n])
+        and not before[n] & {m for m, p in enumerate(step.launches) if p.is_exchange}
+        and not step.launches[n].is_exchange
     ]
     assert bool(beside) == (bucket_bytes < 1 << 30)
     assert before[places["optimizer"]] >= set(range(places["tick"]))
@@ -333,7 +335,7 @@ def test_any_order_that_the_graph_allows_gives_the_same_bits(recipe: dict[str, i
 def test_a_step_can_be_timed_without_its_exchange() -> None:
     step = step_of(tiny(2), parallel=False, bucket_bytes=1, ranks=2)
     times = exchange_times(step)
-    assert len(times.parts) == sum(piece.exchanged for piece in step.launches) > 1
+    assert len(times.parts) == sum(piece.is_exchange for piece in step.launches) > 1
     assert [part.after.endswith("wgrad") for part in times.parts] == [True] * len(times.parts)
     assert sum(part.nbytes for part in times.parts) == step.training.graph.values["gradients"].nbytes
     assert times.step_s > 0 and times.ranks_without_s[0] > 0 and times.alone_s >= 0

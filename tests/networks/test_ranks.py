@@ -177,11 +177,11 @@ def group_of(count: int, act: Callable[[RankGroup], object]) -> list[object]:
 
 
 def test_a_group_shares_sums_and_agrees() -> None:
-    assert group_of(3, lambda own: own.share(f"of {own.rank}")) == ["of 0"] * 3
+    assert group_of(3, lambda own: own.broadcast(f"of {own.rank}")) == ["of 0"] * 3
     sums = group_of(2, lambda own: own.sum(np.full((2, 3), own.rank + 1, np.float32)).tolist())
     assert sums == [[[3.0] * 3] * 2] * 2
-    assert group_of(2, lambda own: own.agree("plan", "one")) == [None, None]
-    apart = group_of(2, lambda own: own.agree("plan", own.rank))
+    assert group_of(2, lambda own: own.require_equal("plan", "one")) == [None, None]
+    apart = group_of(2, lambda own: own.require_equal("plan", own.rank))
     assert all("the ranks differ in their plan" in str(error) for error in apart)
 
 

@@ -11,7 +11,7 @@ import pytest
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import unet
 from opbench.networks.plan.memory import live_bytes
-from opbench.networks.plan.recompute import original_node_name, recompute_values, replay_plan
+from opbench.networks.plan.recompute import original_node_name, recompute_as_planned, recompute_values
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import REPEATED_SUFFIX
 from opbench.networks.report.training import write_training
@@ -77,7 +77,7 @@ def test_a_limit_that_cannot_be_met_is_refused_with_the_least_that_can(tmp_path:
 def test_the_step_is_as_it_was_in_float64_and_needs_less_at_once() -> None:
     training = step_of(NETWORK, replace(RECIPE, layout="nhwc"), DATA)
     less, again = recompute_values(training, 0)
-    assert again and replay_plan(training, again).graph.nodes == less.graph.nodes
+    assert again and recompute_as_planned(training, again).graph.nodes == less.graph.nodes
     assert max(live_bytes(less.graph).values()) < 0.8 * max(live_bytes(training.graph).values())
     before, after = training.graph.reference({}), less.graph.reference({})
     assert all(np.array_equal(after[name], array, equal_nan=True) for name, array in before.items())
@@ -92,4 +92,4 @@ def test_without_a_need_nothing_is_computed_again() -> None:
     same, again = recompute_values(training, max(live_bytes(training.graph).values()))
     assert same is training and again == []
     with refuses("no-such-value", "nothing"):
-        replay_plan(training, [("nothing", 3)])
+        recompute_as_planned(training, [("nothing", 3)])

@@ -317,8 +317,8 @@ def test_each_stream_has_its_own_order() -> None:
 def test_a_book_decides_between_ours_and_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "(m=3,n=5,k=4)"
     case = f"linear/naive{problem}"
-    place = devices.DevicePlace(0, devices.place_of(devices.CPU).backend, "NVIDIA H200", "9.0", None)
-    monkeypatch.setattr(choice, "place_of", lambda index: place)
+    place = devices.OpenedDevice(0, devices.opened_device_of(devices.CPU).backend, "NVIDIA H200", "9.0", None)
+    monkeypatch.setattr(choice, "opened_device_of", lambda index: place)
     monkeypatch.setattr(choice, "runner", lambda case, place: case)
     monkeypatch.setattr(choice, "is_capturing", lambda index: False)
     named = next(c.name for c in choice.candidates(choice.problem_of("linear", problem), place) if "naive" in c.name)

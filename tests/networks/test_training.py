@@ -83,7 +83,7 @@ def first_gradients(run: Trainer) -> tuple[Arrays, Arrays]:
     graph = run.training.graph
     device = Network(graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     before = device.read_state()
     context.launch()
     assert run.backend.synchronize() == []
@@ -161,7 +161,7 @@ def test_each_step_is_that_of_float64_from_the_same_state(optimizer: str, tmp_pa
     graph = run.training.graph
     device = Network(graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     optimizer = graph.node("optimizer")
     errors = []
     for _ in range(recipe.steps):
@@ -188,7 +188,7 @@ def test_each_step_is_that_of_float64_from_the_same_state(optimizer: str, tmp_pa
 def test_it_learns(tmp_path: Path) -> None:
     """A short run on the digits: far from chance, which is 10 %."""
     network, data = lenet(batch=16), load_data("digits", (16, 1, 28, 28))
-    data = dataclasses.replace(data, held_images=data.held_images[:96], held_targets=data.held_targets[:96])
+    data = dataclasses.replace(data, test_images=data.test_images[:96], test_targets=data.test_targets[:96])
     run = trainer(tmp_path / "run", network, data, recipe=Recipe(learning_rate=3e-3, steps=60))
     record = run.run()
     assert np.mean(run.losses[-10:]) < 0.6 * np.mean(run.losses[:10])

@@ -56,7 +56,7 @@ def test_after_each_step_the_copy_is_the_parameters_rounded(optimizer: str, tmp_
     run = trainer(tmp_path / "run", recipe=recipe)
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     before = device.read_state("parameters", BF16_PARAMETERS)
     for _ in range(recipe.steps):
         context.launch()
@@ -82,7 +82,7 @@ def forced_steps(
     devices = [Network(run.training.graph, run.cases, run.backend) for run in runs]
     contexts = [Context(device) for device in devices]
     for run, device in zip(runs, devices, strict=True):
-        device.write_state(run.given_state())
+        device.write_state(run.initial_state())
     errors: dict[str, list[float]] = {"float64": [], "one rounding": [], "rounding alone": [], "whole": []}
     for step in range(steps):
         before = devices[0].read_state()
@@ -149,7 +149,7 @@ def moved(folder: Path, precision: str, cheat: str = "") -> np.ndarray:
         run.cases = {**run.cases, "optimizer": case}
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     before = device.read_state("parameters")["parameters"]
     for _ in range(run.recipe.steps):
         context.launch()
@@ -176,7 +176,7 @@ def test_steps_smaller_than_bf16_tells_apart_are_not_lost(tmp_path: Path) -> Non
 def test_it_learns_and_is_judged_in_bf16(tmp_path: Path) -> None:
     """A short run on the digits: far from chance, which is 10 %."""
     network, data = lenet(batch=16), load_data("digits", (16, 1, 28, 28))
-    data = dataclasses.replace(data, held_images=data.held_images[:96], held_targets=data.held_targets[:96])
+    data = dataclasses.replace(data, test_images=data.test_images[:96], test_targets=data.test_targets[:96])
     run = trainer(tmp_path / "run", network, data, recipe=Recipe(learning_rate=3e-3, steps=60))
     record = run.run()
     assert np.mean(run.losses[-10:]) < 0.6 * np.mean(run.losses[:10])

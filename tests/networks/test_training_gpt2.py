@@ -48,7 +48,7 @@ def first_step(run: Trainer) -> tuple[Arrays, Arrays]:
     """The states before and after the first step."""
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
+    device.write_state(run.initial_state())
     before = device.read_state()
     context.launch()
     assert run.backend.synchronize() == []
@@ -74,7 +74,7 @@ def test_each_gradient_of_a_step_is_that_of_float64(batch: int, tmp_path: Path, 
 def test_the_loss_and_its_slopes_are_those_of_the_network(tmp_path: Path, text: DataSet) -> None:
     """The mean over all tokens, by NumPy; its slope along random changes of each weight, the tied table's too."""
     run = trainer(tmp_path / "run", text)
-    state = run.given_state()
+    state = run.initial_state()
     rows = state["order"][:BATCH]
     forward = network()
 
@@ -106,7 +106,7 @@ def test_sums_are_fused_into_the_norms_that_read_them_but_for_the_last(tmp_path:
     assert {name for name, residual in modes.items() if residual == "none"} == {"layer0.norm1", "norm"}
     backward = [node for node in fused.graph.nodes if node.operator == "layernorm_backward"]
     assert sum(node.problem.axes["residual"] == "add" for node in backward) == 3
-    state = trainer(tmp_path / "run", text).given_state()
+    state = trainer(tmp_path / "run", text).initial_state()
     one, other = (
         gradients_of(each, dataclasses.replace(each.graph, state={**each.graph.state, **state}).reference({}))
         for each in (fused, plain)
@@ -201,7 +201,7 @@ def test_the_first_step_is_pytorchs(tmp_path: Path, text: DataSet) -> None:
 
 
 def test_scores_of_another_number_of_tokens_are_refused(tmp_path: Path, text: DataSet) -> None:
-    pictures = DataSet("own", text.images, text.targets[:, 0], text.held_images, text.held_targets[:, 0])
+    pictures = DataSet("own", text.images, text.targets[:, 0], text.test_images, text.test_targets[:, 0])
     with refuses("other-targets", "own", value=1, allowed=TOKENS):
         trainer(tmp_path / "run", pictures)
 

@@ -98,8 +98,8 @@ def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> 
     run = Trainer(network, data, TrainingSettings(recipe, backend="cpu", out=tmp_path / "run"))
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
-    device.write_state(run.given_state())
-    order = run.given_state()["order"]
+    device.write_state(run.initial_state())
+    order = run.initial_state()["order"]
     errors: list[float] = []
     for step in range(recipe.steps):
         weights = run.training.weights(device.read_state())

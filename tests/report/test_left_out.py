@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from opbench import api
-from opbench.report.run.sentences import left_out_sentence
+from opbench.report.run.sentences import skipped_variants_sentence
 from opbench.report.terminal import print_table
 from opbench.results.rows import rows
 
@@ -34,7 +34,7 @@ def test_one_line_of_a_problem_says_which_variants_serve_other_modes(tmp_path: P
 
 
 def test_many_variants_are_counted() -> None:
-    assert left_out_sentence({"needs k >= 8 (here k=3)": list("abcdef")}) == (
+    assert skipped_variants_sentence({"needs k >= 8 (here k=3)": list("abcdef")}) == (
         "Skipped: `a`, `b`, `c` and 3 more (requires k >= 8)."
     )
-    assert left_out_sentence({}) == ""
+    assert skipped_variants_sentence({}) == ""

@@ -30,7 +30,7 @@ def test_a_named_variant_gets_the_advice_of_its_ladder() -> None:
     (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
     assert found.case.startswith("transpose/shared[")
     assert found.counted_case.startswith("transpose/shared[")
-    assert 0.3 < found.of_bound < 0.9
+    assert 0.3 < found.share_of_bound < 0.9
     best = found.advice[0]
     assert (best.mechanism, best.binds, best.source) == ("bank_conflict_free", "bank conflicts", "counted")
     assert Path(best.file).name == "shared.cu"
@@ -131,7 +131,7 @@ def test_a_case_without_a_modelled_time_is_near_no_bound() -> None:
     found = CaseAdvice(
         "relu/mine(n=8)", "relu", "(n=8)", 0.0, 0.0, reason="its machine code is not known", modelled=True
     )
-    assert found.of_bound == 0.0
+    assert found.share_of_bound == 0.0
     assert not found.near
     assert found.reason in lines(found)[-1]
 

@@ -52,7 +52,7 @@ def two_problems(folder: Path, **variants: str) -> tuple[Suite, RunSetup]:
         f'[[run]]\noperator = "relu"\nvariants = [{names}]\nconfigs = "default"\n'
         "problems = [{ n = 7 }, { n = 1000 }]\n"
     )
-    suite, roots, _ = api.expand(path, "cpu", [], [folder / "mine"])
+    suite, roots, _ = api.expand_target(path, "cpu", [], [folder / "mine"])
     return suite, RunSetup(out=folder / "out", measure=False, roots=roots)
 
 

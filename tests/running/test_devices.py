@@ -78,7 +78,7 @@ class OnDevice(FakeWorker):
         name = self._variables["DEVICE"]
         return Environment(gpu="Fake GPU", uuid=f"GPU-{name}", driver=self.driver[name])
 
-    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def ask(self, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         if isinstance(request, BuildModules):
             return None
         if isinstance(request, MeasureCases):
@@ -86,9 +86,9 @@ class OnDevice(FakeWorker):
             self.measured.append((self._variables["DEVICE"], size, len(request.cases)))
             if self.dies_at[str(size)]:
                 self.dies_at[str(size)] -= 1
-                listen(CaseStarted(unpack(CATALOG, request.cases[0]).name))
+                on_notification(CaseStarted(unpack(CATALOG, request.cases[0]).name))
                 raise WorkerLost("the process running it died (signal SIGKILL)")
-        return super().ask(request, limit_s, listen)
+        return super().ask(request, limit_s, on_notification)
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_real_workers_die_and_are_replaced(tmp_path: Path) -> None:
         '[[run]]\noperator = "relu"\nvariants = ["scalar", "once", "zz_last"]\nconfigs = "default"\n'
         "problems = [{ n = 7 }, { n = 1000 }]\n"
     )
-    suite, roots, _ = api.expand(path, "cpu", [], [tmp_path / "mine"])
+    suite, roots, _ = api.expand_target(path, "cpu", [], [tmp_path / "mine"])
     told: list[Progress] = []
     options = RunSetup(out=tmp_path / "out", measure=False, roots=roots, devices=TWO)
     run = run_suite(suite, options, told.append)

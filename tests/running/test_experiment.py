@@ -83,7 +83,7 @@ class FakeWorker(Worker):
         """Count the processes that are replaced."""
         self.stops += 1
 
-    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def ask(self, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         """Answer a probe or a timing."""
         assert isinstance(request, TimeCubins)
         self.limits.append(limit_s)
@@ -97,7 +97,7 @@ class FakeWorker(Worker):
 
         def on_start(key: str) -> None:
             clock.key = key
-            listen(CaseStarted(key))
+            on_notification(CaseStarted(key))
             if key == self.late:
                 raise LaunchError("an illegal address", kind="launch-failed")
 

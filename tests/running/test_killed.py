@@ -141,7 +141,7 @@ def test_several_workers_each_lose_their_own_cases_only(tmp_path: Path) -> None:
     sizes = ", ".join(map(str, range(1, 41)))
     path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["*"]\nsweep = {{ n = [{sizes}] }}\n')
     roots = (tmp_path / "mine",)
-    suite, _, _ = api.expand(path, "cpu", ["relu/scalar*", "relu/crashes*", "relu/vec4[*"], roots)
+    suite, _, _ = api.expand_target(path, "cpu", ["relu/scalar*", "relu/crashes*", "relu/vec4[*"], roots)
     assert len(suite.cases) > 2 * runner.CASES_PER_WORKER
     told: list[Progress] = []
     run = run_suite(suite, RunSetup(out=tmp_path / "out", measure=False, roots=roots, workers=3), told.append)
@@ -158,7 +158,7 @@ def test_a_fault_of_the_machine_ends_all_workers(tmp_path: Path, monkeypatch: py
     path = tmp_path / "many.toml"
     sizes = ", ".join(map(str, range(1, 41)))
     path.write_text(f'[[run]]\noperator = "relu"\nvariants = ["scalar", "vec4"]\nsweep = {{ n = [{sizes}] }}\n')
-    suite, _, _ = api.expand(path, "cpu", [], [])
+    suite, _, _ = api.expand_target(path, "cpu", [], [])
     write = RunFile.result
 
     def full(self: RunFile, result: Result) -> None:

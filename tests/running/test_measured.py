@@ -40,11 +40,11 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
     """A header that other kernels use was edited: what is right, and is launched as before, is not measured again."""
     ask, codes, asked = fake.ask, {"scalar": "one", "vec4": "two", "grid_stride": "", "vec4_unrolled": "four"}, []
 
-    def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def answer(self: Any, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         if isinstance(request, BuildModules):
             for index, packed in enumerate(request.cases):
-                listen(ModuleBuilt([index], machine_code_sha256=codes.get(packed.variant, "")))
-        found = ask(self, request, limit_s, listen)
+                on_notification(ModuleBuilt([index], machine_code_sha256=codes.get(packed.variant, "")))
+        found = ask(self, request, limit_s, on_notification)
         if isinstance(request, CheckCase):
             case = unpack(CATALOG, request.case)
             asked.append(case.variant.name)
@@ -74,9 +74,9 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
 def test_remembered_ceilings_are_looked_at_before_the_run(fake: Any, tmp_path: Path, copied: float, said: str) -> None:
     ask = fake.ask
 
-    def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def answer(self: Any, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         if not isinstance(request, Probe):
-            return ask(self, request, limit_s, listen)
+            return ask(self, request, limit_s, on_notification)
         copy, fma = (unpack(CATALOG, packed) for packed in request.cases)
         return {copy.name: copy.problem.bytes() / copied, fma.name: fma.problem.flops() / 5e13}
 
@@ -251,10 +251,10 @@ def test_a_compiler_that_dies_does_not_stop_the_run(fake: Any, tmp_path: Path, m
     fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1.0)
     answer = fake.ask
 
-    def ask(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def ask(self: Any, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         if isinstance(request, BuildModules):
             raise WorkerLost("the process running it died (signal SIGKILL)")
-        return answer(self, request, limit_s, listen)
+        return answer(self, request, limit_s, on_notification)
 
     monkeypatch.setattr(fake, "ask", ask)
     fake.wrong = frozenset({"torch"})  # nobody said that it is unsupported

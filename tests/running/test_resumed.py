@@ -31,7 +31,7 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_f
     other.write_text(SUITE)
     with refuses_setting("suite", "two", "other"):
         api.run(other, **arguments, resume=True)
-    suite, roots, _ = api.expand(suite_file, "cpu", (), [folder / "mine"])
+    suite, roots, _ = api.expand_target(suite_file, "cpu", (), [folder / "mine"])
     with refuses_setting("backend", "cpu", "cuda"):
         run_suite(suite, RunSetup("cuda", folder / "out", resume=True, roots=roots))
     done = cli("run", suite_file, "--backend", "cpu", "--variants", "mine", "--out", "out")

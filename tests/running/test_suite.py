@@ -234,9 +234,9 @@ def test_a_folder_or_program_of_a_suites_name_is_not_taken_for_it(
     monkeypatch.chdir(tmp_path)
     make(tmp_path / name)
     (tmp_path / "own.cu").write_text(RELU)
-    assert api.expand(name, "cpu")[0].cases
-    assert api.expand("own.cu", "cpu")[0].cases
-    assert api.expand("relu", "cpu")[0].name == "relu"
+    assert api.expand_target(name, "cpu")[0].cases
+    assert api.expand_target("own.cu", "cpu")[0].cases
+    assert api.expand_target("relu", "cpu")[0].name == "relu"
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_a_folder_or_program_of_a_suites_name_is_not_taken_for_it(
 )
 def test_a_slip_in_a_name_is_answered_with_the_nearest(name: str, meant: str) -> None:
     with refuses("no-such-suite", Path(name).name, allowed=(meant,)):
-        api.expand(name, "cpu")
+        api.expand_target(name, "cpu")
 
 
 def test_a_folder_is_no_suite(tmp_path: Path) -> None:
     with refuses("is-a-folder", tmp_path.name):
-        api.expand(tmp_path, "cpu")
+        api.expand_target(tmp_path, "cpu")

@@ -43,9 +43,9 @@ CELLS = ("copy/scalar(n=1000)", "relu/scalar(n=1000)", "relu/nothing(n=1000)")
 
 
 def test_both_engines_run_on_one_launch_of_each_case(backend: CudaBackend, bench: FakeBench) -> None:
-    from opbench.selftest.racing_child import race_cells
+    from opbench.selftest.engine_comparison_process import compare_cells
 
-    found = race_cells(backend, CELLS)
+    found = compare_cells(backend, CELLS)
     assert list(found) == list(CELLS) and "unknown variant" in found[CELLS[2]].left_out == bench.skipped[0]
     assert bench.modes == [False, False]
     for case in CELLS[:2]:
@@ -63,7 +63,7 @@ def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
         1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: OWN, 5.0, lambda: next(times)
     )
     assert found["a"].own == OWN and found["a"].bench_s == 0.5
-    assert found["b"] == walltime.RacedCell(left_out="the measurement of this cell did not start within 5 s")
+    assert found["b"] == walltime.ComparedCell(left_out="the measurement of this case did not start within 5 s")
 
 
 def test_a_cell_alone_is_measured_at_every_default(
@@ -110,14 +110,14 @@ def test_the_wall_time_claim_is_over_the_sum_and_counts_the_cells() -> None:
     comparisons = [comparison(f"cell {n}", 0.1, 1.0) for n in range(20)] + [comparison("slow", 1.5, 1.0, None)]
     part = selftest.wall_time(lambda: (comparisons, ["left out: x: not begun"]), alone)
     (claim,) = part.claims
-    assert claim.holds and claim.seen.startswith("0.167 (3.5 s of 21 s over 21 cells; 20 of 21 cells ≤ 1")
+    assert claim.holds and claim.seen.startswith("0.167 (3.5 s of 21 s over 21 cases; 20 of 21 cases ≤ 1")
     assert "worst 1.5)" in claim.seen and "left out: x: not begun" in part.notes
     assert len(asked[0]) == walltime.SAMPLED and part.figures["alone_mean_s"] == 5.0
     assert part.tables[0].rows[-1][-1] == "–" and part.tables[0].rows[0][-1] == "±0.1 % (900)"
-    assert any("One process a cell takes 5 s" in line for line in part_lines(part))
+    assert any("One process a case takes 5 s" in line for line in part_lines(part))
     slower = selftest.wall_time(lambda: ([comparison("a", 2.0, 1.0)], []), lambda names: [])
     assert [claim.sentence for claim in slower.claims if claim.holds is False] == [
-        "a cell is measured in no more wall time than by cuda.bench"
+        "a case is measured in no more wall time than by cuda.bench"
     ]
 
 

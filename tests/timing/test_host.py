@@ -33,7 +33,7 @@ def test_a_sample_is_the_call_and_the_wait_after_it() -> None:
     pairs = list(zip(timed[::2], timed[1::2], strict=True))
     assert all(wait == "wait" for _, wait in pairs), "each sample begins on an idle device"
     rounds = [{name for name, _ in pairs[i : i + 2]} for i in range(0, len(pairs), 2)]
-    assert rounds == [{"a", "b"}] * 20, "contenders take turns"
+    assert rounds == [{"a", "b"}] * 20, "candidates take turns"
     assert {pairs[i][0] for i in range(0, len(pairs), 2)} == {"a", "b"}, "in random order"
 
 

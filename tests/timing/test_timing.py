@@ -35,7 +35,7 @@ class FakeClock:
         self._states = states or repeat(DeviceState())
         self._next: tuple[str, float, bool, float | None] = ("", 0.0, True, None)
 
-    def contender(
+    def candidate(
         self, name: str, times: Iterator[float], waits: bool = False, clocks: Iterator[float | None] | None = None
     ) -> Callable[[], None]:
         """A callable that takes the next of these times; `waits` marks one that cannot be held."""
@@ -74,9 +74,9 @@ def noise(middle: float, spread: float, seed: int = 0) -> Iterator[float]:
 
 
 def run(times: Iterator[float], options: TimingOptions | None = None, clock: FakeClock | None = None) -> Measurement:
-    """Measure one contender."""
+    """Measure one candidate."""
     clock = clock or FakeClock()
-    return measure(clock, {"x": clock.contender("x", times)}, options, now_s=clock.now)["x"]
+    return measure(clock, {"x": clock.candidate("x", times)}, options, now_s=clock.now)["x"]
 
 
 QUICK = TimingOptions(warmup_runs=2, warmup_s=0.0)
@@ -121,8 +121,8 @@ def test_budget_stops_a_slow_case_with_three_samples() -> None:
 def test_each_has_its_own_budget() -> None:
     clock = FakeClock()
     launches = {
-        "slow": clock.contender("slow", noise(0.4, 0.1)),
-        "fast": clock.contender("fast", noise(1e-4, 1e-5)),
+        "slow": clock.candidate("slow", noise(0.4, 0.1)),
+        "fast": clock.candidate("fast", noise(1e-4, 1e-5)),
     }
     options = TimingOptions(warmup_runs=2, warmup_s=0, target=0)
     found = measure(clock, launches, options, now_s=clock.now)
@@ -183,7 +183,7 @@ def test_every_warning_has_advice() -> None:
 def test_all_samples_are_kept_and_streamed_in_order() -> None:
     clock = FakeClock()
     streamed: list[tuple[str, float]] = []
-    launches = {name: clock.contender(name, noise(1e-3, 1e-4, seed)) for seed, name in enumerate("abc")}
+    launches = {name: clock.candidate(name, noise(1e-3, 1e-4, seed)) for seed, name in enumerate("abc")}
     found = measure(clock, launches, on_sample=lambda key, s: streamed.append((key, s)), now_s=clock.now)
     for name in "abc":
         assert tuple(s for key, s in streamed if key == name) == found[name].samples_s
@@ -198,7 +198,7 @@ def test_whoever_hangs_was_announced() -> None:
         if len(started) > 2:
             raise KeyboardInterrupt
 
-    launches = {"good": clock.contender("good", noise(1e-3, 1e-4)), "bad": dies}
+    launches = {"good": clock.candidate("good", noise(1e-3, 1e-4)), "bad": dies}
     with pytest.raises(KeyboardInterrupt):
         measure(clock, launches, QUICK, on_start=started.append, now_s=clock.now)
     assert started[:2] == ["good", "bad"] and started[-1] == "bad"
@@ -206,7 +206,7 @@ def test_whoever_hangs_was_announced() -> None:
 
 def test_rounds_are_interleaved_in_random_order() -> None:
     clock = FakeClock()
-    launches = {name: clock.contender(name, noise(1e-3, 1e-6, seed)) for seed, name in enumerate("abcd")}
+    launches = {name: clock.candidate(name, noise(1e-3, 1e-6, seed)) for seed, name in enumerate("abcd")}
     measure(clock, launches, TimingOptions(warmup_runs=2, warmup_s=0, target=0, max_samples=60), now_s=clock.now)
     rounds = [tuple(clock.order[i : i + 4]) for i in range(4 * WARMUP, len(clock.order), 4)]
     assert len(rounds) == 60 and all(sorted(r) == list("abcd") for r in rounds)
@@ -222,7 +222,7 @@ def test_a_common_drift_hits_all_alike() -> None:
         while True:
             yield base * (1 + 10 * clock.now_s)
 
-    launches = {name: clock.contender(name, slower(base)) for name, base in (("a", 1e-3), ("b", 1.01e-3))}
+    launches = {name: clock.candidate(name, slower(base)) for name, base in (("a", 1e-3), ("b", 1.01e-3))}
     options = TimingOptions(target=0, max_samples=40)
     found = measure(clock, launches, options, now_s=clock.now)
     assert found["b"].median_s / found["a"].median_s == pytest.approx(1.01, rel=0.01)
@@ -231,7 +231,7 @@ def test_a_common_drift_hits_all_alike() -> None:
 def test_seed_decides_the_order() -> None:
     def order(seed: int) -> list[str]:
         clock = FakeClock()
-        launches = {name: clock.contender(name, noise(1e-3, 1e-4, i)) for i, name in enumerate("abc")}
+        launches = {name: clock.candidate(name, noise(1e-3, 1e-4, i)) for i, name in enumerate("abc")}
         measure(clock, launches, TimingOptions(seed=seed), now_s=clock.now)
         return clock.order
 
@@ -248,8 +248,8 @@ def test_warm_up_is_long_enough_and_first_unheld() -> None:
 def test_a_callable_that_waits_is_found_out_before_its_first_sample() -> None:
     clock = FakeClock()
     launches = {
-        "waits": clock.contender("waits", noise(1e-3, 1e-7), waits=True),
-        "plain": clock.contender("plain", noise(1e-3, 1e-7)),
+        "waits": clock.candidate("waits", noise(1e-3, 1e-7), waits=True),
+        "plain": clock.candidate("plain", noise(1e-3, 1e-7)),
     }
     found = measure(clock, launches, QUICK, now_s=clock.now)
     assert found["waits"].timer == "fake, stream not held" and found["waits"].warnings == (TimingWarning.NOT_HELD,)
@@ -259,7 +259,13 @@ def test_a_callable_that_waits_is_found_out_before_its_first_sample() -> None:
 
 def test_a_callable_known_to_wait_is_never_held() -> None:
     clock = FakeClock()
-    measure(clock, {"w": clock.contender("w", noise(1e-3, 1e-7), waits=True)}, QUICK, unheld={"w"}, now_s=clock.now)
+    measure(
+        clock,
+        {"w": clock.candidate("w", noise(1e-3, 1e-7), waits=True)},
+        QUICK,
+        not_holding_stream={"w"},
+        now_s=clock.now,
+    )
     assert not any(clock.stream_held)
 
 
@@ -271,11 +277,11 @@ def test_nothing_to_measure() -> None:
 
 
 def timed_at(hertz: Iterator[float | None], cycles: float = 1e6) -> tuple[FakeClock, Callable[[], None], list[float]]:
-    """A fake clock, a contender of so many cycles whose clock is told, and the waits that are asked for."""
+    """A fake clock, a candidate of so many cycles whose clock is told, and the waits that are asked for."""
     clock, waits = FakeClock(), []
     ahead, again = itertools.tee(hertz)
     times = (cycles / (hz or 1e9) for hz in ahead)
-    return clock, clock.contender("x", times, clocks=again), waits
+    return clock, clock.candidate("x", times, clocks=again), waits
 
 
 def test_each_sample_has_its_clock_and_the_kernel_its_own_time() -> None:
@@ -331,7 +337,7 @@ def test_warm_up_lasts_until_times_have_settled() -> None:
 def test_warm_up_lasts_until_the_clock_has_settled() -> None:
     rising = (min(2e9, 1e9 + 5e7 * i) for i in itertools.count())
     clock = FakeClock()
-    launch = clock.contender("x", repeat(1e-3), clocks=rising)
+    launch = clock.candidate("x", repeat(1e-3), clocks=rising)
     found = measure(clock, {"x": launch}, QUICK, now_s=clock.now)["x"]
     assert found.settled and found.warmup_runs > 20 and set(found.clocks_hz) == {2e9}
 

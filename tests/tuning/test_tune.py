@@ -183,10 +183,10 @@ def test_one_killed_in_its_finals_completes_these_and_tries_nothing_else(
     measured: list[str] = []
     ask = TuningWorker.ask
 
-    def noted(worker: TuningWorker, request: object, limit_s: float, listen: object = None) -> object:
+    def noted(worker: TuningWorker, request: object, limit_s: float, on_notification: object = None) -> object:
         if isinstance(request, MeasureCases):
             measured.extend(str(case.config) for case in request.cases)
-        return ask(worker, request, limit_s, listen)
+        return ask(worker, request, limit_s, on_notification)
 
     monkeypatch.setattr(TuningWorker, "ask", noted)
     again, completed = tune_fake(tmp_path, monkeypatch.setattr, resume=True, budget_s=600)

@@ -16,7 +16,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, Location, unknown_name
-from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel, whole_unit
+from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel_error, whole_unit
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import MissingExtra
@@ -331,7 +331,7 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
     if compiled is None:
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
-            raise unknown_kernel(log, request, sources) or _compile_error(log)
+            raise unknown_kernel_error(log, request, sources) or _compile_error(log)
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # Write the cubin last, so that every cubin in the cache has its record and its PTX.

@@ -32,7 +32,7 @@ class PtxInstruction:
     """File and line of the call, for a line of an inlined function."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def operand_names(self) -> tuple[str, ...]:
         """Return the registers and names in the operands, the target first."""
         return tuple(_WORD.findall(self.operands))
 
@@ -111,7 +111,7 @@ def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[s
         while changed:
             changed = False
             for instruction in moves:
-                target, *sources = instruction.words or ("",)
+                target, *sources = instruction.operand_names or ("",)
                 pointed_variables = frozenset(sources) & variables
                 for word in sources:
                     pointed_variables |= targets_by_register.get(word, frozenset())

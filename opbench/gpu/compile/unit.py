@@ -76,7 +76,7 @@ def _kernels(source: Source) -> tuple[Declaration, ...]:
     return tuple(device_part.kernels_of(source.text)) if b"__global__" in source.content else ()
 
 
-def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> CompileError | None:
+def unknown_kernel_error(log: str, request: BuildRequest, sources: Sequence[Source]) -> CompileError | None:
     """Return an error for a name that matches no kernel; None if the compiler's log has another error."""
     known = sorted({kernel.qualified_name for source in sources for kernel in _kernels(source)})
     for kernel in request.kernels:

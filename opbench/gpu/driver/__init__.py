@@ -104,7 +104,7 @@ class CudaBackend:
             else replace(environment, ecc=bool(device.attribute(ECC_ENABLED)))
         )
 
-    def unsupported(self, request: BuildRequest) -> str | None:
+    def unsupported_reason(self, request: BuildRequest) -> str | None:
         """Return why this GPU cannot run a module; None if it can."""
         own_capability = self._device.capability
         reason = missing_capability(own_capability, request.compute_capability)

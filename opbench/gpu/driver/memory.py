@@ -107,7 +107,7 @@ class DeviceArray:
         device.wait()
         return hash_value.value
 
-    def damage(self) -> int | None:
+    def changed_guard_offset(self) -> int | None:
         """Return None, because this memory has no guard bands."""
         return None
 
@@ -189,7 +189,7 @@ class CudaBuffer(DeviceArray):
             raise UsageError(f"buffer '{self.name}' was freed", kind="buffer-freed", subject=self.name)
         return self._base + GUARD_BYTES
 
-    def damage(self) -> int | None:
+    def changed_guard_offset(self) -> int | None:
         """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte, else None."""
         device = self._device
         device.driver.call("cuMemsetD8Async", device.scratch, 0xFF, 8, device.stream)

@@ -36,7 +36,7 @@ class ProfileTarget:
     """The command that finds the limit of the case by experiments, which need no permission for counters."""
 
     @property
-    def safe(self) -> str:
+    def safe_name(self) -> str:
         """Return the case's name in a form that is valid for a range and for a file."""
         return safe_name(self.case)
 
@@ -48,24 +48,26 @@ def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
 
 def report_path(target: ProfileTarget, folder: Path, tool: Tool) -> Path:
     """Return the path of the report that the tool writes, within the run's folder."""
-    return folder / FOLDER / f"{target.safe}.{'ncu-rep' if tool == 'ncu' else 'nsys-rep'}"
+    return folder / FOLDER / f"{target.safe_name}.{'ncu-rep' if tool == 'ncu' else 'nsys-rep'}"
 
 
 def ncu_filter(target: ProfileTarget) -> str:
     """Return the filter for kernels within the case's push/pop range."""
-    return f"{NVTX_DOMAIN}@{target.safe}/"
+    return f"{NVTX_DOMAIN}@{target.safe_name}/"
 
 
 def nsys_capture(target: ProfileTarget) -> str:
     """Return the name of the case's range, at which recording starts."""
-    return f"{target.safe}@{NVTX_DOMAIN}"
+    return f"{target.safe_name}@{NVTX_DOMAIN}"
 
 
 SAMPLING_SECTIONS = ("SourceCounters", "WarpStateStats", "SpeedOfLight")
 """Sections of Nsight Compute that sample warps and count instructions, with the rules that read them."""
 
 
-def ncu_profile(ncu: str, target: ProfileTarget, folder: Path, metric_set: str = "", source: bool = False) -> list[str]:
+def ncu_profile_command(
+    ncu: str, target: ProfileTarget, folder: Path, metric_set: str = "", source: bool = False
+) -> list[str]:
     """Return the command that collects the counters: caches flushed before each pass, clocks not locked.
 
     Options whose default changed between releases are stated, so that the command is the same in all of them. A metric
@@ -82,17 +84,17 @@ def ncu_profile(ncu: str, target: ProfileTarget, folder: Path, metric_set: str =
     ]  # fmt: skip
 
 
-def ncu_read(ncu: str, report: Path) -> list[str]:
+def ncu_read_command(ncu: str, report: Path) -> list[str]:
     """Return the command that prints a report's metrics as CSV in base units."""
     return [ncu, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base", "--print-fp"]
 
 
-def ncu_source(ncu: str, report: Path, view: str) -> list[str]:
+def ncu_source_command(ncu: str, report: Path, view: str) -> list[str]:
     """Return the command that prints a report's samples as CSV: `view` is "sass" or "cuda,sass"."""
     return [ncu, "--import", str(report), "--csv", "--page", "source", "--print-source", view]
 
 
-def nsys_profile(nsys: str, target: ProfileTarget, folder: Path) -> list[str]:
+def nsys_profile_command(nsys: str, target: ProfileTarget, folder: Path) -> list[str]:
     """Return the command that records a timeline of the case's range, without sampling.
 
     The environment variable allows the capture to match strings that are not registered with NVTX.
@@ -105,7 +107,7 @@ def nsys_profile(nsys: str, target: ProfileTarget, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def nsys_read(nsys: str, report: Path) -> list[str]:
+def nsys_read_command(nsys: str, report: Path) -> list[str]:
     """Return the command that prints a report's time per kernel and per range as CSV."""
     return [nsys, "stats", "-f", "csv", "-o", "-", "-r", "cuda_gpu_kern_sum", "-r", "nvtx_gpu_proj_sum",
             "--force-export=true", str(report)]  # fmt: skip

@@ -104,7 +104,7 @@ def chip_of(compute_capability: str) -> str:
     return CHIPS.get(compute_capability.rstrip("af"), "")
 
 
-def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
+def counters_by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]:
     """Return the names of the hardware counters that answer each question, such as "time", on this chip."""
     packed = tuple(PACKED_FP32) if chip == "GB100" else ()
     names = (name for level in TRAFFIC.values() for name in level)
@@ -126,7 +126,7 @@ def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]
 
 def metric_names(chip: str, precision: str = "f32") -> tuple[str, ...]:
     """Return every metric that `opbench profile` requests, each once: nine passes per kernel on an H200."""
-    return tuple(dict.fromkeys(name for names in by_question(chip, precision).values() for name in names))
+    return tuple(dict.fromkeys(name for names in counters_by_question(chip, precision).values() for name in names))
 
 
 @dataclass(frozen=True)

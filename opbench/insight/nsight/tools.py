@@ -71,7 +71,7 @@ def where_to_get(tool: Tool) -> str:
     )
 
 
-def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
+def require_no_profiler(environment: Mapping[str, str] | None = None) -> None:
     """Raise EnvironmentFault if this process itself runs under a profiler: only one can use the counters."""
     if variable := tool_attached(environment):
         raise EnvironmentFault(

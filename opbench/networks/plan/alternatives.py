@@ -16,7 +16,7 @@ from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.fusion import fused_nodes, split_fused, split_name
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import Plan, PlanOptions, Results, choose, default_cases, plainest_case
+from opbench.networks.plan.plan import Plan, PlanOptions, Results, choose, default_cases, simplest_case
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
 
 
@@ -103,7 +103,7 @@ def alternatives(planned: PlanningResult, network: Network, context: Context) ->
     yield Alternative(
         "optimised variants",
         "the plainest variant of each ladder",
-        lambda: _with_plainest_variants(planned, full),
+        lambda: _with_simplest_variants(planned, full),
         additive=False,
     )
     if any(network.node_setup(node).launches for node in nodes):
@@ -218,9 +218,9 @@ def _with_default_variants(planned: PlanningResult, full: NetworkVersion) -> Net
     return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
 
 
-def _with_plainest_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
+def _with_simplest_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
     precision, catalog, device = planned.options.precision, planned.catalog, planned.device
-    cases = {node.name: plainest_case(catalog, node, precision, device) for node in full.graph.nodes}
+    cases = {node.name: simplest_case(catalog, node, precision, device) for node in full.graph.nodes}
     return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
 
 

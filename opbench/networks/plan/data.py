@@ -48,8 +48,8 @@ class DataSet:
     name: str
     images: np.ndarray = field(repr=False)
     targets: np.ndarray = field(repr=False)
-    held_images: np.ndarray = field(repr=False)
-    held_targets: np.ndarray = field(repr=False)
+    test_images: np.ndarray = field(repr=False)
+    test_targets: np.ndarray = field(repr=False)
     variants: int = 1
     """Number of altered versions of each picture in `images`, stored one after the other; an epoch uses one of them."""
     loss: str = "cross_entropy"
@@ -58,7 +58,7 @@ class DataSet:
     def __post_init__(self) -> None:
         for name, images, targets in (
             ("training set", self.images, self.targets),
-            ("test set", self.held_images, self.held_targets),
+            ("test set", self.test_images, self.test_targets),
         ):
             if len(images) != len(targets) or not len(images):
                 raise UsageError(
@@ -101,14 +101,14 @@ class DataSet:
     def sha256(self) -> str:
         """Return a checksum of all images and targets."""
         digest = hashlib.sha256()
-        for array in (self.images, self.targets, self.held_images, self.held_targets):
+        for array in (self.images, self.targets, self.test_images, self.test_targets):
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def in_colour(self) -> DataSet:
         """Return the data set with grey images repeated as red, green and blue."""
-        images, held = (np.repeat(array, 3, axis=1) for array in (self.images, self.held_images))
-        return replace(self, images=images, held_images=held)
+        images, held = (np.repeat(array, 3, axis=1) for array in (self.images, self.test_images))
+        return replace(self, images=images, test_images=held)
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
         """Return indices of images in whole batches for each epoch: every image once, in one of its variations."""
@@ -143,7 +143,7 @@ class DataSet:
                     subject=self.name,
                     value=shape,
                 )
-            for name, classes in (("training set", self.targets), ("test set", self.held_targets)):
+            for name, classes in (("training set", self.targets), ("test set", self.test_targets)):
                 invalid = classes[(classes < 0) | (classes >= shape[1])]
                 if invalid.size:
                     raise UsageError(
@@ -317,7 +317,9 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
         raise MissingExtra("the textures need scikit-image, which is not installed", "nets") from None
     rng = np.random.default_rng([seed, size])
     factor = max(1, -(-size // (TEXTURE_SIZE - TRAINING_ROWS)))
-    photographs = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
+    photographs = [
+        _uniform_grey_values(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES
+    ]
     photographs = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in photographs]
 
     def draw(image_count: int, first_row: int, end_row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -335,8 +337,8 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
         return images, masks
 
     images, masks = draw(count, 0, factor * TRAINING_ROWS)
-    held_images, held_masks = draw(max(1, count // 8), factor * TRAINING_ROWS, factor * TEXTURE_SIZE)
-    data = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
+    test_images, held_masks = draw(max(1, count // 8), factor * TRAINING_ROWS, factor * TEXTURE_SIZE)
+    data = DataSet(name, images, masks, test_images, held_masks, loss="binary_cross_entropy")
     return data.in_colour() if in_colour else data
 
 
@@ -347,7 +349,7 @@ def text_data(name: str, tokens: int) -> DataSet:
     return DataSet(name, inputs[~is_test], targets[~is_test], inputs[is_test], targets[is_test])
 
 
-def _to_ranks(image: np.ndarray) -> np.ndarray:
+def _uniform_grey_values(image: np.ndarray) -> np.ndarray:
     grey = image.mean(axis=2) if image.ndim == 3 else image
     ranks = grey.reshape(-1).argsort(kind="stable").argsort(kind="stable")
     return (ranks / (ranks.size - 1) - 0.5).reshape(grey.shape)

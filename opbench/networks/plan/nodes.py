@@ -66,7 +66,7 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     distinct = list({case.name: case for case in cases.values()}.values())
     failures: dict[str, str] = {}
 
-    def listen(notification: Notification) -> None:
+    def on_notification(notification: Notification) -> None:
         if isinstance(notification, CaseUnsupported):
             failures[distinct[notification.index].name] = f"unsupported: {notification.reason}"
         elif isinstance(notification, ModuleBuilt) and notification.error:
@@ -74,7 +74,7 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
 
     # If the compiler crashes, only its own case fails: each case is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
-        worker.ask(BuildModules([pack(case) for case in distinct]), BUILD_LIMIT_S, listen)
+        worker.ask(BuildModules([pack(case) for case in distinct]), BUILD_LIMIT_S, on_notification)
     return failures
 
 

@@ -312,7 +312,7 @@ def default_cases(
     return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
 
-def plainest_case(catalog: Catalog, node: Node, precision: str, device: RankingGpu | None = None) -> Case:
+def simplest_case(catalog: Catalog, node: Node, precision: str, device: RankingGpu | None = None) -> Case:
     """Return the case of the lowest variant on the ladder that fits a node; libraries do not count."""
     _, fitting = _ladder_of(catalog, node, precision)
     return next((case for case in fitting if device is None or device.runs(case)), fitting[0])

@@ -80,8 +80,8 @@ def recompute_values(
     computed: the one that moves the fewest bytes per byte saved. Later readers read it from a second run of the
     same problem on the same inputs, just before the first of them. The plan gives both runs the same variant,
     so no bit changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of
-    nodes. Returns the changed step and, for `replay_plan`, each recomputed value with the number of the node at
-    which memory was highest.
+    nodes. Returns the changed step and, for `recompute_as_planned`, each recomputed value with the number of the
+    node at which memory was highest.
     """
     recomputed: list[tuple[str, int]] = []
     while True:
@@ -93,7 +93,7 @@ def recompute_values(
         recomputed.append((recomputation.value, recomputation.moment))
 
 
-def replay_plan(training: Training, recomputed: Sequence[tuple[str, int]]) -> Training:
+def recompute_as_planned(training: Training, recomputed: Sequence[tuple[str, int]]) -> Training:
     """Recompute the values that a plan lists; raise UsageError for a value that the step lacks."""
     for value, moment in recomputed:
         if value not in training.graph.values or training.graph.producer(value) is None:

@@ -16,7 +16,7 @@ from opbench.insight.defaults import rank_cases
 from opbench.kernels.case import Case, is_named
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, is_capturing, place_of, runner
+from opbench.networks.pytorch.devices import CPU, OpenedDevice, Runner, is_capturing, opened_device_of, runner
 from opbench.networks.pytorch.torch_operators import has_peer
 from opbench.paths import next_command
 from opbench.results.book import Book, BookEntry, read_book
@@ -136,25 +136,25 @@ def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
         )
     with _LOCK:
         if (operator, text, index) not in _chosen:
-            device_place = place_of(index)
-            _chosen[operator, text, index] = _make_choice(problem_of(operator, text), device_place)
+            opened_device = opened_device_of(index)
+            _chosen[operator, text, index] = _make_choice(problem_of(operator, text), opened_device)
         return _chosen[operator, text, index]
 
 
-def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
-    fitting = candidates(problem, device_place)
+def _make_choice(problem: Operator, opened_device: OpenedDevice) -> ChosenRunner:
+    fitting = candidates(problem, opened_device)
     preferred = [c for pattern in _settings.prefer for c in fitting if is_named(c.name, pattern)]
     if preferred:
-        return _first_runnable(preferred[:1], device_place, "preferred")
-    if device_place.index == CPU:
-        return _first_runnable(fitting, device_place, "ranked first")
-    entry = entry_for(problem, device_place)
+        return _first_runnable(preferred[:1], opened_device, "preferred")
+    if opened_device.index == CPU:
+        return _first_runnable(fitting, opened_device, "ranked first")
+    entry = entry_for(problem, opened_device)
     if entry is None and _settings.missing == "torch" and has_peer(problem):
         return ChosenRunner(None, "not in the book")
     if entry is None:
-        if (device_place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
+        if (opened_device.index, problem.name, str(problem)) in _untimed and has_peer(problem):
             return ChosenRunner(None, "none of ours could be timed")
-        return _first_runnable(fitting, device_place, "ranked first, as nothing was measured")
+        return _first_runnable(fitting, opened_device, "ranked first, as nothing was measured")
     if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
         return ChosenRunner(None, "PyTorch is faster")
     winner_cases = [case for case in fitting if case.name == entry.winner.case]
@@ -163,32 +163,32 @@ def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
             return ChosenRunner(
                 None, f"the variant of {entry.winner.case}, which the winners file names, does not exist"
             )
-        return _first_runnable(fitting, device_place, "ranked first, as the book's is not there")
-    return _first_runnable(winner_cases, device_place, "fastest in the book")
+        return _first_runnable(fitting, opened_device, "ranked first, as the book's is not there")
+    return _first_runnable(winner_cases, opened_device, "fastest in the book")
 
 
-def entry_for(problem: Operator, device_place: DevicePlace) -> BookEntry | None:
+def entry_for(problem: Operator, opened_device: OpenedDevice) -> BookEntry | None:
     """Return the winners-file entry of a problem on a device; None if there is none.
 
     If the setting `missing` is "measure", time a missing problem first.
     """
-    precisions = allowed_precisions(problem, device_place)
-    entry = book().find(problem.name, problem, gpu=device_place.gpu, precisions=precisions)
+    precisions = allowed_precisions(problem, opened_device)
+    entry = book().find(problem.name, problem, gpu=opened_device.gpu, precisions=precisions)
     if entry is None and _settings.missing == "measure":
         from opbench.networks.pytorch.measuring import measure_candidates
 
-        if (device_place.index, problem.name, str(problem)) not in _untimed:
-            entry = measure_candidates(problem, candidates(problem, device_place), device_place)
+        if (opened_device.index, problem.name, str(problem)) not in _untimed:
+            entry = measure_candidates(problem, candidates(problem, opened_device), opened_device)
         if entry is not None:
             _measured[entry.key] = entry
         else:
-            _untimed.add((device_place.index, problem.name, str(problem)))
+            _untimed.add((opened_device.index, problem.name, str(problem)))
     return entry
 
 
-def prepare(problems: Sequence[Operator], device_place: DevicePlace) -> None:
+def prepare(problems: Sequence[Operator], opened_device: OpenedDevice) -> None:
     """Compile the candidates of the problems that have no winner, in parallel, because they will be timed."""
-    if device_place.index == CPU or _settings.missing != "measure":
+    if opened_device.index == CPU or _settings.missing != "measure":
         return
     from opbench.networks.pytorch.measuring import compile_ahead
 
@@ -196,40 +196,40 @@ def prepare(problems: Sequence[Operator], device_place: DevicePlace) -> None:
     unknown_problems = [
         p
         for p in problems
-        if not winners.find(p.name, p, gpu=device_place.gpu, precisions=allowed_precisions(p, device_place))
+        if not winners.find(p.name, p, gpu=opened_device.gpu, precisions=allowed_precisions(p, opened_device))
     ]
-    compile_ahead([candidates(problem, device_place) for problem in dict.fromkeys(unknown_problems)], device_place)
+    compile_ahead([candidates(problem, opened_device) for problem in dict.fromkeys(unknown_problems)], opened_device)
 
 
-def _first_runnable(cases: Sequence[Case], device_place: DevicePlace, why: str) -> ChosenRunner:
+def _first_runnable(cases: Sequence[Case], opened_device: OpenedDevice, why: str) -> ChosenRunner:
     """Return the first case that the device can run; raise UsageError if there is none."""
     reasons = []
     for case in cases:
-        if reason := device_place.backend.unsupported(case.request()):
+        if reason := opened_device.backend.unsupported_reason(case.request()):
             reasons.append(f"{case.variant.name}: {reason}")
             continue
         try:
-            return ChosenRunner(runner(case, device_place), why)
+            return ChosenRunner(runner(case, opened_device), why)
         except OpbenchError as error:
             if len(cases) == 1:
                 raise
             warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
             reasons.append(f"{case.variant.name}: {error}")
     raise UsageError(
-        f"no variant runs on {device_place.device} ({'; '.join(reasons[:2])}); use PyTorch for this call, and check "
+        f"no variant runs on {opened_device.device} ({'; '.join(reasons[:2])}); use PyTorch for this call, and check "
         "the machine with: opbench doctor",
         kind="no-variant",
-        subject=device_place.device,
+        subject=opened_device.device,
     )
 
 
 # Candidates -----------------------------------------------------------------------------------------------------------
 
 
-def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
+def candidates(problem: Operator, opened_device: OpenedDevice) -> list[Case]:
     """Return the cases that fit a problem in the allowed precision, as ranked by `insight.defaults`."""
     classes = {"bf16": ALLOWED_PRECISIONS["bf16"], "f16": (*ALLOWED_PRECISIONS["tf32"], "f16")}.get(
-        problem.storage, allowed_precisions(problem, device_place)
+        problem.storage, allowed_precisions(problem, opened_device)
     )
     ladder = [
         variant
@@ -252,14 +252,14 @@ def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
             subject=problem.name,
             value=str(problem),
         )
-    return rank_cases(fitting, device_place.ranking_gpu, product=any(variant.unit for variant in ladder))
+    return rank_cases(fitting, opened_device.ranking_gpu, product=any(variant.unit for variant in ladder))
 
 
-def allowed_precisions(problem: Operator, device_place: DevicePlace) -> tuple[str, ...]:
+def allowed_precisions(problem: Operator, opened_device: OpenedDevice) -> tuple[str, ...]:
     """Return the precision classes that a problem's variants may use."""
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)
-    switches = "tf32" if device_place.index != CPU and _tf32(problem.name) else "f32"
+    switches = "tf32" if opened_device.index != CPU and _tf32(problem.name) else "f32"
     return tuple(ALLOWED_PRECISIONS[_settings.precision or switches])
 
 

@@ -21,7 +21,7 @@ from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import choice_for, entry_for, prepare, problem_of
-from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, TORCH_DTYPES, place_of
+from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, TORCH_DTYPES, opened_device_of
 from opbench.networks.pytorch.layers import call
 from opbench.networks.pytorch.operator_calls import EPSILON
 from opbench.networks.pytorch.primitives import backward_steps, compute, is_plain_eager_call, to_operator_order
@@ -127,7 +127,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         for name, problem in self.problems():
             text = str(problem)
             runner_choice = choice_for(problem.name, text, self.index)
-            entry = entry_for(problem, place_of(self.index)) if self.index != CPU else None
+            entry = entry_for(problem, opened_device_of(self.index)) if self.index != CPU else None
             own_s = entry.winner.median_s if entry else None
             torch_s = entry.library.median_s if entry and entry.library else None
             case = runner_choice.runner.case.name.removesuffix(text) if runner_choice.runner else ""
@@ -328,14 +328,14 @@ def compile(
     index = inputs[0].get_device()
     options = NetOptions(network=network.name, without=disabled, precision=dtype, layout=layout, backend="cpu")
     rewritten, _ = apply_enabled_passes(network, options)
-    in_layouts, _ = convert_layouts(rewritten, options, {}, place_of(index).ranking_gpu)
+    in_layouts, _ = convert_layouts(rewritten, options, {}, opened_device_of(index).ranking_gpu)
     if model.training:
         _require_trainable(model)
         for parameter in model.parameters():
             if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in in_layouts.nodes}:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     compiled = CompiledNetwork(in_layouts, model, inputs, not model.training if graph is None else graph)
-    prepare([problem for _, problem in compiled.problems()], place_of(index))
+    prepare([problem for _, problem in compiled.problems()], opened_device_of(index))
     return compiled
 
 

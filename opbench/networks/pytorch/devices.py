@@ -62,7 +62,7 @@ It takes a third of the time of torch.empty_strided.
 
 
 @dataclass(frozen=True)
-class DevicePlace:
+class OpenedDevice:
     """A device of PyTorch that opbench has opened: its number, backend and GPU model."""
 
     index: int
@@ -78,23 +78,23 @@ class DevicePlace:
         return torch.device("cpu") if self.index == CPU else torch.device("cuda", self.index)
 
 
-def place_of(index: int) -> DevicePlace:
+def opened_device_of(index: int) -> OpenedDevice:
     """Return the device with this number, or the CPU; the first call opens it."""
     with _OPENING:
         return _open_device(index)
 
 
 @functools.cache
-def _open_device(index: int) -> DevicePlace:
+def _open_device(index: int) -> OpenedDevice:
     if index == CPU:
-        return DevicePlace(index, backends.open_backend("cpu"), "", "", None)
+        return OpenedDevice(index, backends.open_backend("cpu"), "", "", None)
     from opbench.gpu.driver import CudaBackend
 
     torch.cuda.init()
     with torch.cuda.device(index):
         backend = CudaBackend(_driver_ordinal(index))
     environment = backend.environment()
-    return DevicePlace(index, backend, environment.gpu, environment.compute_capability, ranking_gpu(environment))
+    return OpenedDevice(index, backend, environment.gpu, environment.compute_capability, ranking_gpu(environment))
 
 
 def _driver_ordinal(index: int) -> int:
@@ -119,11 +119,11 @@ def is_capturing(index: int) -> bool:
 class CudaRunner:
     """Run a case on a GPU, on PyTorch tensors at any address and on PyTorch's current stream."""
 
-    def __init__(self, case: Case, device_place: DevicePlace) -> None:
+    def __init__(self, case: Case, opened_device: OpenedDevice) -> None:
         self.case = case
-        self._index = device_place.index
-        self._backend: CudaBackend = device_place.backend  # type: ignore[assignment]
-        self._workspaces = case.workspace(device_place.backend.sm_count)
+        self._index = opened_device.index
+        self._backend: CudaBackend = opened_device.backend  # type: ignore[assignment]
+        self._workspaces = case.workspace(opened_device.backend.sm_count)
         sizes = [
             -(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
             for t in self._workspaces
@@ -167,16 +167,16 @@ class CudaRunner:
 class CpuRunner:
     """Run a case on the CPU, directly on the memory of PyTorch tensors."""
 
-    def __init__(self, case: Case, device_place: DevicePlace) -> None:
-        assert isinstance(device_place.backend, HostMemoryBackend)
+    def __init__(self, case: Case, opened_device: OpenedDevice) -> None:
+        assert isinstance(opened_device.backend, HostMemoryBackend)
         self.case = case
-        self._backend = device_place.backend
+        self._backend = opened_device.backend
         problem = case.problem
         self._tensors = [*problem.input_tensors(), *problem.output_tensors()]
-        self._workspaces = case.workspace(device_place.backend.sm_count)
-        self._launches = case.launches(device_place.backend.sm_count)
+        self._workspaces = case.workspace(opened_device.backend.sm_count)
+        self._launches = case.launches(opened_device.backend.sm_count)
         with _ONE_AT_A_TIME:
-            self._program = device_place.backend.load(case.request())
+            self._program = opened_device.backend.load(case.request())
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Compute the outputs and wait for them; inputs and outputs are contiguous, in the problem's order."""
@@ -196,9 +196,9 @@ class CpuRunner:
 Runner = CudaRunner | CpuRunner
 
 
-def runner(case: Case, device_place: DevicePlace) -> Runner:
+def runner(case: Case, opened_device: OpenedDevice) -> Runner:
     """Return the object that runs a case on a device."""
-    return CpuRunner(case, device_place) if device_place.index == CPU else CudaRunner(case, device_place)
+    return CpuRunner(case, opened_device) if opened_device.index == CPU else CudaRunner(case, opened_device)
 
 
 def _memory(tensor: torch.Tensor) -> np.ndarray:
@@ -209,8 +209,8 @@ def _memory(tensor: torch.Tensor) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def on_backend_stream(device_place: DevicePlace) -> Iterator[int]:
+def on_backend_stream(opened_device: OpenedDevice) -> Iterator[int]:
     """Run PyTorch's work on the stream that the backend's clock times; yield the stream's handle."""
-    backend: CudaBackend = device_place.backend  # type: ignore[assignment]
-    with torch.cuda.device(device_place.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
+    backend: CudaBackend = opened_device.backend  # type: ignore[assignment]
+    with torch.cuda.device(opened_device.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
         yield backend.stream_handle

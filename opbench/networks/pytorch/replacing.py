@@ -16,7 +16,7 @@ from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch import functions, operator_calls
 from opbench.networks.pytorch.choice import entry_for, prepare, problem_of, settings, use
-from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, DevicePlace, place_of
+from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, OpenedDevice, opened_device_of
 from opbench.networks.pytorch.operator_calls import EPSILON, OperatorCall
 from opbench.networks.pytorch.primitives import backward_steps
 from opbench.report.columns import align_columns
@@ -178,7 +178,7 @@ def _compile_all(calls_by_layer: Mapping[nn.Module, Sequence[tuple[Tensor, Tenso
         with contextlib.suppress(OpbenchError):  # the error is reported when the layer is decided
             problems.setdefault(calls[0][0].get_device(), []).extend(_layer_problems(module, calls)[1])
     for index, layer_problems in problems.items():
-        prepare(layer_problems, place_of(index))
+        prepare(layer_problems, opened_device_of(index))
 
 
 def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
@@ -229,9 +229,9 @@ def _choose_layer(name: str, module: nn.Module, calls: Sequence[tuple[Tensor, Te
     index = calls[0][0].get_device()
     if index == CPU:
         return LayerChoice(name, problem_text, "PyTorch: the host has no clock of ours")
-    device_place = place_of(index)
-    entries = [entry_for(problem, device_place) for problem in problems]
-    return _compare_layer(name, problem_text, entries, problems, device_place)
+    opened_device = opened_device_of(index)
+    entries = [entry_for(problem, opened_device) for problem in problems]
+    return _compare_layer(name, problem_text, entries, problems, opened_device)
 
 
 def _layer_problems(module: nn.Module, calls_of_layer: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
@@ -257,7 +257,7 @@ def _compare_layer(
     problem_text: str,
     entries: Sequence[BookEntry | None],
     problems: Sequence[Operator],
-    device_place: DevicePlace,
+    opened_device: OpenedDevice,
 ) -> LayerChoice:
     known_entries = [entry for entry in entries if entry is not None]
     missing_problems = [p for e, p in zip(entries, problems, strict=True) if e is None or e.library is None]
@@ -265,7 +265,7 @@ def _compare_layer(
         return LayerChoice(
             name,
             problem_text,
-            f"PyTorch: no times of {missing_problems[0].name}{missing_problems[0]} on {device_place.gpu}",
+            f"PyTorch: no times of {missing_problems[0].name}{missing_problems[0]} on {opened_device.gpu}",
         )
     torch_times = [entry.library for entry in known_entries if entry.library is not None]
     opbench_times = [

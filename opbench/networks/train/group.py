@@ -157,11 +157,11 @@ class RankGroup:
         self._send(GatherRequest(value))
         return cast(list[T], self._pipe.recv())
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return on every rank the value that rank 0 passes."""
         return self.gather(value)[0]
 
-    def agree(self, label: str, value: object) -> None:
+    def require_equal(self, label: str, value: object) -> None:
         """Raise UsageError unless all ranks pass the same value; `label` says in the message what the value is."""
         first_value, *other_values = self.gather(value)
         if any(other_value != first_value for other_value in other_values):
@@ -172,7 +172,7 @@ class RankGroup:
                 subject=label,
             )
 
-    def tell(self, progress: TrainingProgress | Progress) -> None:
+    def send_progress(self, progress: TrainingProgress | Progress) -> None:
         """Report the progress of the training, or of --tune, to the main process."""
         self._send(progress)
 
@@ -227,7 +227,7 @@ class _Server:
     requests: dict[int, tuple[GroupRequest, np.ndarray | None]] = field(default_factory=dict)
     """The requests that wait for other ranks, by rank."""
     done: set[int] = field(default_factory=set)
-    beats: dict[int, Heartbeat] = field(default_factory=dict)
+    last_heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     last_message_s: dict[int, float] = field(default_factory=dict)
     """The time of the last message of each rank."""
 
@@ -258,7 +258,7 @@ class _Server:
             message = pipe.recv()
             self.last_message_s[rank] = time.monotonic()
             if isinstance(message, Heartbeat):
-                self.beats[rank] = message
+                self.last_heartbeats[rank] = message
             elif isinstance(message, GroupRequest):
                 self.requests[rank] = message, self._receive_array(pipe) if isinstance(message, SumRequest) else None
         except BlockingIOError:
@@ -279,13 +279,13 @@ class _Server:
     def _check_for_hang(self, now_s: float) -> None:
         running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
         for rank in running:
-            allowed_s = SILENCE_LIMIT_S if rank in self.beats else START_LIMIT_S
+            allowed_s = SILENCE_LIMIT_S if rank in self.last_heartbeats else START_LIMIT_S
             if now_s - self.last_message_s[rank] > allowed_s:
                 raise self._rank_lost(rank, f"it gave no sign of life for {allowed_s:g} s")
-        beats = {rank: self.beats[rank] for rank in running if rank in self.beats}
-        overdue = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
+        last_heartbeats = {rank: self.last_heartbeats[rank] for rank in running if rank in self.last_heartbeats}
+        overdue = [rank for rank, beat in last_heartbeats.items() if beat.waited_s > beat.allowed_s]
         if overdue and all(rank in overdue or rank in self.requests for rank in running):
-            hang = f"it has waited for its device for {beats[overdue[0]].waited_s:.0f} s"
+            hang = f"it has waited for its device for {last_heartbeats[overdue[0]].waited_s:.0f} s"
             raise self._rank_lost(overdue[0], hang)
 
     def answer(self) -> None:

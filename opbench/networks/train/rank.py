@@ -24,11 +24,11 @@ def main() -> None:
     group.start_heartbeat()
     try:
         network = load(job.network, Catalog(job.options.variants))
-        trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.tell)
+        trainer = Trainer(network, job.data, job.options, rank=job.rank, group=group, progress=group.send_progress)
         if job.rank == 0:
-            trainer.run(group.tell)
+            trainer.run(group.send_progress)
         else:
-            trainer.run_as_follower()
+            trainer.run_without_record()
     except OpbenchError as error:
         group.failed(error)
         sys.exit(error.exit_code)

@@ -154,7 +154,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
     state |= training.training.running_statistics(checkpoint.weights)
     if training.training.exchange:
         state["micro"] = np.array([checkpoint.facts.seen + training.rank + 1 - training.recipe.ranks], np.int32)
-    return {**state, **training.training.given_parameters(checkpoint.weights)}
+    return {**state, **training.training.initial_parameters(checkpoint.weights)}
 
 
 def started_steps(options: TrainingSettings) -> int:

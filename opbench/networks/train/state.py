@@ -54,7 +54,7 @@ class TrainingState:
     cases: Mapping[str, Case] = field(init=False)
     begun: RunStart = field(init=False)
 
-    def given_state(self) -> dict[str, np.ndarray]:
+    def initial_state(self) -> dict[str, np.ndarray]:
         """Return the arrays that data and recipe determine, in their stored dtypes."""
         data, values = self.data, self.training.graph.values
         epochs = -(-self.recipe.steps // self.steps_per_epoch)

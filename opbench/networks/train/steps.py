@@ -33,13 +33,13 @@ class StepLaunch:
     after: tuple[int, ...]
     name: str
     """Name of the node, or of the exchanged range."""
-    instead: Mapping[str, str] = field(default_factory=dict)
+    replaced_states: Mapping[str, str] = field(default_factory=dict)
     """States that the launch uses in place of others."""
     nbytes: int = 0
     """Bytes exchanged between ranks; 0 for a node."""
 
     @property
-    def exchanged(self) -> bool:
+    def is_exchange(self) -> bool:
         """Return whether the launch is an exchange between ranks and not a node."""
         return self.nbytes > 0
 
@@ -104,13 +104,13 @@ class Step:
     def _first_micro_batch(self, names: Sequence[str]) -> list[_Launched]:
         """Return the launches of the first micro-batch, which writes directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
-        instead = {exchange.written: exchange.total} if exchange.adds else {}
+        replaced_states = {exchange.written: exchange.total} if exchange.adds else {}
         launches: list[_Launched] = []
         for name in names:
             node = graph.node(name)
             writes_gradients = any(graph.base(value) == exchange.written for value in node.outputs.values())
-            if instead and writes_gradients:
-                launches.append((name, self.context.bind_node(node, instead), instead))
+            if replaced_states and writes_gradients:
+                launches.append((name, self.context.bind_node(node, replaced_states), replaced_states))
             else:
                 launches.append((name, self.context.launches[name], {}))
         return launches
@@ -128,11 +128,11 @@ class Step:
         earlier_sinks, number_of_node = tuple(self._last_launches), dict[str, int]()
         self._last_launches = [] if launches else self._last_launches
         bucket_by_node, predecessors = dict(buckets), list[int]()
-        for index, (name, launch, instead) in enumerate(launches):
+        for index, (name, launch, replaced_states) in enumerate(launches):
             if self._parallel:
                 predecessors = [number_of_node[n] for n in self.training.graph.waits_for(name) if n in number_of_node]
             launch_index = number_of_node[name] = self._add_launch(
-                StepLaunch(launch, tuple(sorted(predecessors)) or earlier_sinks, name, instead)
+                StepLaunch(launch, tuple(sorted(predecessors)) or earlier_sinks, name, replaced_states)
             )
             predecessors = [launch_index]
             if index in bucket_by_node and all_reduce is not None:
@@ -192,24 +192,24 @@ class Step:
     def launch_parts(self) -> Iterator[StepLaunch]:
         """Launch all parts of the step one after the other; yield each after its launch."""
         for step_launch in self.launches:
-            with nvtx.case_range(step_launch.name, "exchange" if step_launch.exchanged else "step"):
+            with nvtx.case_range(step_launch.name, "exchange" if step_launch.is_exchange else "step"):
                 step_launch.launch()
             yield step_launch
 
-    def exchanged(self) -> None:
+    def launch_exchanges(self) -> None:
         """Enqueue only the exchanges between ranks."""
         for step_launch in self.launches:
-            if step_launch.exchanged:
+            if step_launch.is_exchange:
                 step_launch.launch()
 
     @contextmanager
     def without_exchange(self) -> Iterator[Launch]:
         """Yield a launch of the step without exchanges, to measure how much time they add."""
-        kept_indices = [index for index, step_launch in enumerate(self.launches) if not step_launch.exchanged]
+        kept_indices = [index for index, step_launch in enumerate(self.launches) if not step_launch.is_exchange]
         predecessors: list[set[int]] = []
         for step_launch in self.launches:  # a launch after an exchange now waits for the launches before the exchange
             predecessors.append(
-                set[int]().union(*(predecessors[n] if self.launches[n].exchanged else {n} for n in step_launch.after))
+                set[int]().union(*(predecessors[n] if self.launches[n].is_exchange else {n} for n in step_launch.after))
             )
         steps = [
             (self.launches[n].launch, [kept_indices.index(predecessor) for predecessor in sorted(predecessors[n])])
@@ -256,12 +256,12 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
 
     with step.without_exchange() as local:
         local_s = gather(mean(local))
-    step_s, exchange_s = mean(step.launch), mean(step.exchanged)
+    step_s, exchange_s = mean(step.launch), mean(step.launch_exchanges)
     exchanged_parts: list[ExchangedPart] = []
     for step_launch in step.launches:
-        if step_launch.exchanged:
+        if step_launch.is_exchange:
             last_node_index = max(
-                launch_index for launch_index in step_launch.after if not step.launches[launch_index].exchanged
+                launch_index for launch_index in step_launch.after if not step.launches[launch_index].is_exchange
             )
             seconds = mean(step_launch.launch)
             exchanged_parts.append(ExchangedPart(step.launches[last_node_index].name, step_launch.nbytes, seconds))

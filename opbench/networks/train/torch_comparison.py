@@ -54,7 +54,7 @@ class TorchComparison:
     names: Sequence[str]
     problem: StepProblem
     training: Training
-    given_state: Arrays
+    initial_state: Arrays
     """The state that the data determine."""
     limit_s: float = ChoosingOptions.compare_limit_s
     """Seconds that each mode of PyTorch may compile and warm up."""
@@ -117,7 +117,7 @@ class TorchComparison:
         """Return the results of the first step from the initial weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
-        network.write_state(self.given_state)
+        network.write_state(self.initial_state)
         step.launch()
         step.context.settle()
         state_names = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
@@ -164,9 +164,12 @@ def _time_launches(
     The launches in `called` run from Python and may wait for the device. For all others the stream is blocked
     until everything is queued.
     """
-    unheld = launches.keys() & set(called)
+    not_holding_stream = launches.keys() & set(called)
     options = replace(TIMING, budget_s=MODES_BUDGET_S) if len(launches) > 1 else TIMING
-    cold, hot = (measure(backend.clock(mode), launches, options, unheld=unheld) for mode in ("cold", "hot"))
+    cold, hot = (
+        measure(backend.clock(mode), launches, options, not_holding_stream=not_holding_stream)
+        for mode in ("cold", "hot")
+    )
     return cold, hot
 
 

@@ -29,7 +29,7 @@ from opbench.networks.plan.memory import round_up_to_alignment
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
-from opbench.networks.plan.recompute import fit_to_memory, replay_plan
+from opbench.networks.plan.recompute import fit_to_memory, recompute_as_planned
 from opbench.networks.records.checkpoints import CHECKPOINT_FILE, Checkpoint, write_checkpoint
 from opbench.networks.records.training import StepTimes, TrainingRecord, keep_training
 from opbench.networks.train.buckets import overlapped_buckets
@@ -116,8 +116,8 @@ class Trainer(TrainingState):
                 **measure_cases([self.training.graph], options, options.out, self.progress, self.catalog),
             }
         plan = self._make_plan() if self.rank == 0 else None
-        self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
-        self.training = replay_plan(self.training, self.plan.again)
+        self.plan = cast(Plan, self.group.broadcast(plan) if self.group else plan)
+        self.training = recompute_as_planned(self.training, self.plan.again)
         self.begun = run_start()
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
@@ -125,7 +125,7 @@ class Trainer(TrainingState):
 
     def _torch_comparison(self) -> TorchComparison:
         """Return the data of the first step for a comparison with PyTorch."""
-        state, (name,) = self.given_state(), self.network.inputs
+        state, (name,) = self.initial_state(), self.network.inputs
         count = self.recipe.accumulate
         rows = state["order"][: count * self.batch]
         images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
@@ -145,7 +145,7 @@ class Trainer(TrainingState):
         if options.resume and earlier_plan.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
                 plan = load_plan(earlier_plan, graph.name, self.gpu, options.precision)
-                graph = replay_plan(self.training, plan.again).graph
+                graph = recompute_as_planned(self.training, plan.again).graph
                 # With another number of micro-batches or ranks, nodes that add gradients or count have other problems.
                 unchanged = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
                 kept_choices = {name: choice for name, choice in plan.choices.items() if name in unchanged}
@@ -203,7 +203,7 @@ class Trainer(TrainingState):
         with self._open_network(checkpoint) as (network, step):
             return self._run_steps(network, step, tell)
 
-    def run_as_follower(self) -> None:
+    def run_without_record(self) -> None:
         """Train as a rank other than the first.
 
         Only the first rank reads losses, computes scores and writes files.
@@ -228,7 +228,7 @@ class Trainer(TrainingState):
     def _open_network(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
         """Yield the network on the device and its step, in the initial state."""
         if self.group is not None:
-            self.group.agree("step, plan or data set", (self.step, plan_sha256(self), self.data.sha256))
+            self.group.require_equal("step, plan or data set", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
         with ExitStack() as stack:
             all_reduce = self._all_reduce()
@@ -243,18 +243,18 @@ class Trainer(TrainingState):
                 bucket_bytes=options.bucket_bytes,
             )
             stack.callback(step.close)
-            network.write_state(self.given_state())
+            network.write_state(self.initial_state())
             if checkpoint:
                 network.write_state(training_state(self, checkpoint))
             yield network, step
             if self.group is not None:
-                self.group.agree("number of steps", self.recipe.steps)  # so that no rank ends before the others
+                self.group.require_equal("number of steps", self.recipe.steps)  # so that no rank ends before the others
 
     def _all_reduce(self) -> AllReduce | None:
         """Return the exchange over the ranks: by the device's library, or else through the main process."""
         if self.group is None or not isinstance(self.backend, CollectiveBackend):
             return self.group.all_reduce if self.group else None
-        identity = self.group.share(self.backend.new_communicator_id() if self.rank == 0 else None)
+        identity = self.group.broadcast(self.backend.new_communicator_id() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
         self.communicator = joined  # It ends with its process: the library would wait for ranks that may have ended.
         return joined.all_reduce
@@ -285,7 +285,7 @@ class Trainer(TrainingState):
         Each node runs on the outputs of the nodes before it.
         """
         graph = self.training.graph
-        graph = replace(graph, state={**graph.state, **self.given_state()})
+        graph = replace(graph, state={**graph.state, **self.initial_state()})
         worker = Worker(OpenBackend(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
         try:
             verdicts = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
@@ -403,12 +403,12 @@ class Trainer(TrainingState):
                 context.close()
         finally:
             network.close()
-        targets = self.data.held_targets
+        targets = self.data.test_targets
         return score_outputs(self.recipe.loss, outputs, targets.reshape(-1) if self.data.is_text else targets)
 
     def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs
-        test_inputs, predictions = self.data.held_images, []
+        test_inputs, predictions = self.data.test_images, []
         for first_row in range(0, len(test_inputs), self.batch):
             rows = np.resize(np.arange(first_row, min(first_row + self.batch, len(test_inputs))), self.batch)
             predictions.append(

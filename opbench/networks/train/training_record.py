@@ -118,7 +118,7 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, step
         )
     checkpoint = read_checkpoint(training.options.out)
     network.write_state(graph.state)
-    network.write_state(training.given_state())
+    network.write_state(training.initial_state())
     first_step = 0
     if checkpoint:
         network.write_state(training_state(training, checkpoint))
@@ -129,7 +129,7 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, step
         training.backend.synchronize()
         node = graph.node(step_launch.name)
         for name in node.outputs.values():
-            stored = context.buffer(name, step_launch.instead).read()
+            stored = context.buffer(name, step_launch.replaced_states).read()
             if not np.isfinite(from_storage(stored, graph.values[name].dtype)).all():
                 if node.operator == "record" or name == "losses.next":
                     continue

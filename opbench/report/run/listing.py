@@ -130,5 +130,5 @@ def _variant_of_file(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | 
 
 def _cut(explanation: Explanation) -> Explanation:
     """Cut an explanation to the worst problems and to the source lines around accesses."""
-    files = tuple(file.near_counts(CONTEXT_LINES) for file in explanation.files)
+    files = tuple(file.around_counts(CONTEXT_LINES) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)

@@ -73,7 +73,7 @@ class PageContext:
     """The peaks used to predict; None for a run with a GPU."""
     charts: Mapping[tuple[str, str], Chart]
     """Charts by operator and problem; the chart over all problems of an operator is under ("operator", "")."""
-    undrawn: frozenset[tuple[str, str]] = frozenset()
+    without_chart: frozenset[tuple[str, str]] = frozenset()
     """Sections without a chart because the report limits the number of charts."""
     results: dict[str, Result] = field(default_factory=dict)
     crossovers: Mapping[str, Chart] = field(default_factory=dict)
@@ -219,13 +219,15 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         ],
         "counted": _counted(context, section.unmeasured),
         "listings": context.listings.get(key, []),
-        "left_out": sentences.left_out_sentence(context.run.left_out.get(f"{section.operator}{section.problem}", {})),
+        "left_out": sentences.skipped_variants_sentence(
+            context.run.left_out.get(f"{section.operator}{section.problem}", {})
+        ),
         "fault": sentences.fault(section),
         "failures": _failure_rows(section.failures, context.results),
         "unsupported": _failure_rows(section.unsupported, {}),
         "unsupported_count": sentences.count_noun(len(section.unsupported), "case"),
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
-        "undrawn": key in context.undrawn,
+        "without_chart": key in context.without_chart,
         "counters": counters_table(section, context.run.counters),
         "limits": _limits(section, context),
         "library": any(r.library and r.ranked for r in section.rows),
@@ -353,7 +355,7 @@ def _best_advice(context: PageContext, section: Section) -> list[str]:
         return advised.sentences(ADVICE_SHOWN) if advised else []
     sources = context.listings.get((section.operator, section.problem), [])
     listed_sources = [source for source in sources if source.own] or sources
-    ordered = sorted(listed_sources, key=lambda source: source.advised.of_bound)
+    ordered = sorted(listed_sources, key=lambda source: source.advised.share_of_bound)
     return [
         f"`{source.name}`: {sentence}"
         for source in ordered[:VARIANTS_ADVISED]

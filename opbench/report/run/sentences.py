@@ -87,7 +87,7 @@ MAX_LEFT_OUT = 3
 """Most variants named for a reason; for more, only their number is shown."""
 
 
-def left_out_sentence(reasons: Mapping[str, Sequence[str]]) -> str:
+def skipped_variants_sentence(reasons: Mapping[str, Sequence[str]]) -> str:
     """Return the variants that do not support a problem, and the requirement of each; "" without any."""
     reason_texts = []
     for reason, names in reasons.items():
@@ -117,7 +117,7 @@ def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) 
     if predicting is not None and not section.groups:
         sentences = [_untimed(section)]
     elif section.groups:
-        sentences = [text for group in section.groups for text in own_places(group)]
+        sentences = [text for group in section.groups for text in own_variant_ranks(group)]
         sentences += [_fastest(section, group) for group in section.groups]
         sentences += [s for s in (_launch_bound(section, ceilings),) if s]
     elif section.unmeasured:
@@ -172,8 +172,8 @@ def gpu_phrase(ceilings: Peaks) -> str:
     return name if name.startswith("that") else with_article(name)
 
 
-def own_places(group: Group) -> list[str]:
-    """Return a sentence for each of the user's variants that is not the fastest: its time, rank and distance."""
+def own_variant_ranks(group: Group) -> list[str]:
+    """Return a sentence for each of the user's variants that is slower than the fastest: time, rank and ratio."""
     winner = group.rows[0][0]
     ranks = {row.case: rank.rstrip("=") for row, rank in group.rest or group.rows}
     return [

@@ -92,7 +92,7 @@ class Bench:
         launch_args = tuple(f"arg{i}" if f"arg{i}" in arrays else value for i, value in enumerate(args))
         program.bind([KernelLaunch(kernel, grid, block, shared, launch_args, cooperative=cooperative)], buffers)()
         self.findings = self.backend.synchronize()
-        self.damage = {key: buffer.damage() for key, buffer in buffers.items()}
+        self.damage = {key: buffer.changed_guard_offset() for key, buffer in buffers.items()}
         for key, array in arrays.items():
             array[...] = buffers[key].read()
         self.backend.free(buffers)
@@ -190,7 +190,7 @@ def smallest(variant: Variant, backend: CpuBackend, count: int) -> list[Case]:
     examples = sorted(CATALOG.operator(variant.operator).examples(), key=lambda p: (p.bytes(), p.flops()))
     for config in variant.configs:
         cases = [Case(variant, config, problem) for problem in examples]
-        runs = [c for c in cases if c.unmet_requirement() is None and backend.unsupported(c.request()) is None]
+        runs = [c for c in cases if c.unmet_requirement() is None and backend.unsupported_reason(c.request()) is None]
         if runs:
             return runs[:count]
     return []

@@ -19,7 +19,7 @@ def traced_outputs(backend: CpuBackend, case: Case, inputs: Arrays) -> Arrays:
             buffers[key].write(array)
         trace = backend.trace(case.request(), case.launches(backend.sm_count), buffers)
         assert not trace.findings, trace.findings[0]
-        assert all(buffer.damage() is None for buffer in buffers.values())
+        assert all(buffer.changed_guard_offset() is None for buffer in buffers.values())
         return {t.name: from_storage(buffers[t.name].read(), t.dtype) for t in problem.output_tensors()}
     finally:
         backend.free(buffers)

@@ -70,7 +70,7 @@ class TuningWorker(FakeWorker):
     def end(self) -> None:
         """Nothing to end."""
 
-    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def ask(self, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         time.sleep(self.pause_s)
         catalog = Catalog(self.opening.roots)
         if isinstance(request, CheckCase):
@@ -80,7 +80,7 @@ class TuningWorker(FakeWorker):
         if isinstance(request, RaceCases):
             cases += [unpack(catalog, request.leader)] if request.leader else []
             for case in cases:
-                listen(CaseStarted(case.name))
+                on_notification(CaseStarted(case.name))
                 if case.config["ITEMS"] == 13:
                     raise LaunchError("an illegal address")
             wrong = {c.name: "wrong at out[0]" for c in cases if c.config["ITEMS"] == 5}
@@ -107,7 +107,7 @@ class TuningWorker(FakeWorker):
             )
             return MeasureResult(found, {})
         for index in range(len(cases)):
-            listen(ModuleBuilt([index]))
+            on_notification(ModuleBuilt([index]))
         return None
 
 

@@ -17,7 +17,7 @@ from opbench.gpu.driver.movable import MovableLaunch
 from opbench.gpu.driver.program import BoundStep
 from opbench.networks.pytorch import cached_backward, choice, devices, plans, primitives
 from opbench.networks.pytorch.choice import ChosenRunner
-from opbench.networks.pytorch.devices import CPU, CpuRunner, CudaRunner, DevicePlace, place_of
+from opbench.networks.pytorch.devices import CPU, CpuRunner, CudaRunner, OpenedDevice, opened_device_of
 
 if TYPE_CHECKING:
     import pytest
@@ -54,9 +54,9 @@ class UnlaunchedRunner(CudaRunner):
 class EmulatedRunner(CudaRunner):
     """A case that is given addresses as on a GPU, and runs on the cpu backend."""
 
-    def __init__(self, case: Case, device_place: DevicePlace) -> None:
-        super().__init__(case, device_place)
-        host = CpuRunner(case, device_place)
+    def __init__(self, case: Case, opened_device: OpenedDevice) -> None:
+        super().__init__(case, opened_device)
+        host = CpuRunner(case, opened_device)
         sizes = [tensor.nbytes for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())]
 
         def launch_on(addresses: list[int], stream: int) -> None:
@@ -72,7 +72,7 @@ def unlaunched(monkeypatch: pytest.MonkeyPatch, runner: type[CudaRunner] = Unlau
     """Let calls on tensors in the host's memory take the way of those on a GPU, up to the driver."""
 
     def chosen(name: str, text: str, index: int) -> ChosenRunner:
-        place = place_of(index)
+        place = opened_device_of(index)
         case = choice.candidates(choice.problem_of(name, text), place)[0]
         return ChosenRunner(runner(case, place), "not launched")
 

@@ -68,7 +68,7 @@ class FakeWorker(Worker):
         """Nothing to start."""
         return Environment(gpu=self.gpu)
 
-    def ask(self, request: Any, limit_s: float, listen: Any = None) -> Any:
+    def ask(self, request: Any, limit_s: float, on_notification: Any = None) -> Any:
         """One of the three requests."""
         FakeWorker.asked.append(type(request))
         catalog = Catalog(self.opening.roots)
@@ -79,16 +79,16 @@ class FakeWorker(Worker):
         if isinstance(request, BuildModules):
             for index, case in enumerate(cases):
                 if case.variant.name in self.broken:
-                    listen(ModuleBuilt([index], Reason("no", Location(Path("broken.cu"), 1))))
+                    on_notification(ModuleBuilt([index], Reason("no", Location(Path("broken.cu"), 1))))
                 if case.variant.is_library:
-                    listen(CaseUnsupported(index, "no such library here"))
+                    on_notification(CaseUnsupported(index, "no such library here"))
             return None
         assert isinstance(request, MeasureCases)
         clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
 
         def on_start(key: str) -> None:
             clock.key = key
-            listen(CaseStarted(key))
+            on_notification(CaseStarted(key))
             if re.split(r"[/\[(]", key)[1] in self.deadly:
                 raise LaunchError("an illegal address")
 
@@ -99,7 +99,7 @@ class FakeWorker(Worker):
             launches,
             request.timing,
             on_start=on_start,
-            on_sample=lambda key, s: listen(SampleTaken(key, s)),
+            on_sample=lambda key, s: on_notification(SampleTaken(key, s)),
             now_s=lambda: next(ticks) * 1e-3,
         )
         late = {

@@ -1,4 +1,4 @@
-"""The hidden command that times our engine and `cuda.bench` on the same launches for `opbench selftest`."""
+"""The hidden command that times opbench's engine and `cuda.bench` on the same launches for `opbench selftest`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbench.records import to_json
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
-    from opbench.selftest.walltime import OwnTime, RacedCell
+    from opbench.selftest.walltime import ComparedCell, OwnTime
     from opbench.timing.clock import Clock
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--case", "names", multiple=True, required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def selftest_race_command(mode: str, names: tuple[str, ...], out: Path) -> None:
-    """Race cases, or measure the first one by `cuda.bench` alone; `opbench selftest` runs this."""
+    """Measure cases with both engines, or one case by `cuda.bench` alone; `opbench selftest` runs this command."""
     from opbench.gpu import driver as cuda
     from opbench.kernels.folders import case_named
 
@@ -36,10 +36,10 @@ def selftest_race_command(mode: str, names: tuple[str, ...], out: Path) -> None:
         launch, _ = bind_unchecked(backend, case_named(names[0]))
         out.write_text(json.dumps({"bench_s": single_cell_times(backend.stream_handle, launch)}))
         return
-    out.write_text(json.dumps(to_json(race_cells(backend, names))))
+    out.write_text(json.dumps(to_json(compare_cells(backend, names))))
 
 
-def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedCell]:
+def compare_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, ComparedCell]:
     """Measure each case's launch with both engines, on its own inputs."""
     from opbench.checking.checking import Session
     from opbench.kernels.folders import case_named
@@ -60,7 +60,7 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedC
 
 
 def time_ours(clock: Clock, launch: Callable[[], None], now_s: Callable[[], float] = time.perf_counter) -> OwnTime:
-    """Measure one cell with our engine; return the wall time with warm-up, and the interval that it reached."""
+    """Measure one case with our engine; return the wall time with warm-up, and the interval that it reached."""
     from opbench.selftest.walltime import RACE, OwnTime
     from opbench.timing.sampling import measure
 
