@@ -253,7 +253,7 @@ def require_clean_compilation(variant: Variant, requests: set[BuildRequest], arc
     assert [str(e) for e in found.values() if isinstance(e, Exception)] == []
     assert not any("(C75" in line for made in found.values() for line in getattr(made, "warnings", ()))
     if len(variant.sources) > 1 and variant.compute_capability:
-        made = [one for one in found.values() if isinstance(one, nvrtc.Compiled)]
+        made = [one for one in found.values() if isinstance(one, nvrtc.CompiledModule)]
         assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)
 
 

@@ -38,7 +38,7 @@ from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 from opbench.paths import next_command, portable_path
-from opbench.results.result import Launched, Verdict
+from opbench.results.result import RecordedLaunch, Verdict
 from opbench.timing.clock import Launch
 
 DEFAULT_SEED = 20260
@@ -241,7 +241,7 @@ class Session:
                 outcome = replace(
                     outcome, verdict=replace(verdict, reason=headline(type_findings[0]), findings=findings)
                 )
-            launch_records = tuple(map(Launched.of, bound_case.binding.launches))
+            launch_records = tuple(map(RecordedLaunch.of, bound_case.binding.launches))
             request = None if case.variant.is_library else case.request()
             architecture = self._tracer.architecture(request) if request and self._tracer else ""
             unused_hints = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()

@@ -14,7 +14,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import emulated_work
-from opbench.results.result import Launched, Verdict
+from opbench.results.result import RecordedLaunch, Verdict
 
 HUGE_ELEMENTS = 1 << 31
 """Number of elements of a tensor from which a problem is huge."""
@@ -183,5 +183,5 @@ def _run(
     errors = tuple(f for f in trace.findings if not f.hint)
     reason = headline(errors[0]) if errors else ""
     return Verdict(
-        not errors, reason, findings=errors, launches=tuple(map(Launched.of, launches))
+        not errors, reason, findings=errors, launches=tuple(map(RecordedLaunch.of, launches))
     ), trace.unfinished_blocks

@@ -17,7 +17,7 @@ from opbench.checking.backends import open_backend
 from opbench.checking.verdict import guard_finding
 from opbench.errors import UsageError
 from opbench.gpu.limits.occupancy import DeviceLimits
-from opbench.results.result import Launched
+from opbench.results.result import RecordedLaunch
 
 if TYPE_CHECKING:
     from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
@@ -41,7 +41,7 @@ class MemoryCheckResult:
     doubtful_findings: tuple[Finding, ...] = ()
     """Findings that depend on the random contents: out-of-bounds accesses at an index from a buffer, assertions."""
     notes: tuple[Finding, ...] = ()
-    launches: tuple[Launched, ...] = ()
+    launches: tuple[RecordedLaunch, ...] = ()
 
 
 def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckResult:
@@ -71,7 +71,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         accesses=trace.accesses,
         doubtful_findings=tuple(doubtful),
         notes=notes,
-        launches=tuple(map(Launched.of, plan.launches)),
+        launches=tuple(map(RecordedLaunch.of, plan.launches)),
     )
 
 

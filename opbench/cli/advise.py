@@ -41,8 +41,8 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
     if as_json:
         click.echo(json.dumps([advised.to_json() for advised in results], indent=1))
     else:
-        near_bound = [advised for advised in results if advised.near]
-        paragraphs = [lines(advised) for advised in results if not advised.near or not results[1:]]
+        near_bound = [advised for advised in results if advised.is_near_bound]
+        paragraphs = [lines(advised) for advised in results if not advised.is_near_bound or not results[1:]]
         if near_bound and results[1:]:
             paragraphs.append(
                 [

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import cases_option, json_option, page_option
-from opbench.cli.run import leave, stdout_console
+from opbench.cli.run import show_and_exit, stdout_console
 from opbench.results.comparison import RunComparison, compare_runs
 
 STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TRAFFIC": "yellow", "FASTER": "green",
@@ -74,7 +74,7 @@ def compare_command(
 
         write_page(out, to_page(comparison))
         click.echo(f"wrote {out}", err=True)
-    leave(comparison.exit_code, lambda: _print(comparison, "json" if as_json else layout, show_all))
+    show_and_exit(comparison.exit_code, lambda: _print(comparison, "json" if as_json else layout, show_all))
 
 
 def _print(run_comparison: RunComparison, layout: str, show_all: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench.cli.run import leave
+from opbench.cli.run import show_and_exit
 from opbench.errors import EXIT_OK, EXIT_WRONG
 from opbench.paths import next_command
 
@@ -96,7 +96,7 @@ def _import_tasks(import_function: Callable[[Path, Path, OnTask], list[ImportedT
             f"next: write {out / imported[0].operator}/NAME.cu, then: "
             + next_command("check", imported[0].operator, variants=[out])
         )
-    leave(EXIT_OK if len(imported) == len(tasks) else EXIT_WRONG, lambda: None)
+    show_and_exit(EXIT_OK if len(imported) == len(tasks) else EXIT_WRONG, lambda: None)
 
 
 def _print_task(task: ImportedTask) -> None:

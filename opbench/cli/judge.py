@@ -12,7 +12,7 @@ from opbench.cli import completion
 from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
-from opbench.cli.run import leave
+from opbench.cli.run import show_and_exit
 from opbench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_WRONG
 from opbench.judging.options import JudgeOptions
 
@@ -46,7 +46,7 @@ def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool
     write_verdict_page(document, folder)
     click.echo(f"verdict: {path}", err=True)
     show = (lambda: click.echo(to_text(document), nl=False)) if as_json else (lambda: _print(document))
-    leave(EXIT_CODES[document.overall], show)
+    show_and_exit(EXIT_CODES[document.overall], show)
 
 
 def _print(document: VerdictDocument) -> None:
@@ -85,4 +85,4 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
         count = len(verification.differences)
         click.echo(f"{count} field{'' if count == 1 else 's'} differ" if count else "nothing differs")
 
-    leave(EXIT_WRONG if verification.differences else EXIT_OK, show)
+    show_and_exit(EXIT_WRONG if verification.differences else EXIT_OK, show)

@@ -19,7 +19,7 @@ from opbench.cli.dataclass_options import add_options
 from opbench.cli.describe_network import describe, print_network_description
 from opbench.cli.options import json_option
 from opbench.cli.progress import progress_on_stderr
-from opbench.cli.run import leave, stdout_console
+from opbench.cli.run import show_and_exit, stdout_console
 from opbench.errors import UsageError, unknown_name
 from opbench.networks.plan.options import NetOptions
 
@@ -91,7 +91,7 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
     if as_json:
         click.echo(json.dumps(description, indent=1))
     else:
-        leave(0, lambda: print_network_description(description))
+        show_and_exit(0, lambda: print_network_description(description))
 
 
 @net_command.command("run")
@@ -126,10 +126,10 @@ def run_command(options: NetOptions, image: str | None, out: Path | None, as_jso
         out=out or paths.new_run_folder(f"{Path(options.network).stem}-{backends.resolve_name(options.backend)}"),
         command=tuple(sys.argv[1:]),
     )
-    finish(options, as_json)
+    run_and_exit(options, as_json)
 
 
-def finish(options: NetOptions, as_json: bool) -> None:
+def run_and_exit(options: NetOptions, as_json: bool) -> None:
     """Run the network, write the page, print the result, and exit with its code."""
     from opbench.networks.plan.running import run_network
     from opbench.networks.report.page import write_network
@@ -142,9 +142,9 @@ def finish(options: NetOptions, as_json: bool) -> None:
     click.echo(f"report: {page}", err=True)
     code = 0 if is_right(record) else 1
     if as_json:
-        leave(code, lambda: click.echo(json.dumps(record.to_json())))
+        show_and_exit(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
-        leave(code, lambda: print_network(record, stdout_console(), paths.path_from_here(str(options.out))))
+        show_and_exit(code, lambda: print_network(record, stdout_console(), paths.path_from_here(str(options.out))))
 
 
 # Arguments --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from opbench.cli.dataclass_options import add_options
 from opbench.cli.net import chosen_sizes, net_command, sizes_options
 from opbench.cli.options import json_option
 from opbench.cli.progress import plain_progress
-from opbench.cli.run import leave
+from opbench.cli.run import show_and_exit
 from opbench.networks.train.train_options import TrainOptions
 from opbench.paths import next_command
 
@@ -78,9 +78,9 @@ def train_command(
     click.echo(f"report: {folder / PAGE}", err=True)
     code = 0 if record.comparison is None or record.comparison.first_step.right else 1
     if as_json:
-        leave(code, lambda: click.echo(json.dumps(record.to_json())))
+        show_and_exit(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
-        leave(code, lambda: click.echo(summary(record, folder)))
+        show_and_exit(code, lambda: click.echo(summary(record, folder)))
 
 
 def summary(record: TrainingRecord, out: Path) -> str:

@@ -13,7 +13,7 @@ import click
 from opbench import paths
 from opbench.cli.options import gpu_option, json_option, variants_option
 from opbench.cli.progress import progress_on_stderr
-from opbench.cli.run import leave, print_table, stdout_console
+from opbench.cli.run import print_table, show_and_exit, stdout_console
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.paths import next_command
 
@@ -45,7 +45,7 @@ def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) 
         show = _report_selftest(run, as_json)
     else:
         show = _report_run(run, roots, gpu, as_json)
-    leave(0, show)
+    show_and_exit(0, show)
 
 
 def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> Callable[[], None]:

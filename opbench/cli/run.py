@@ -85,7 +85,9 @@ def run_command(
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
     if note := _sizes_not_checked(targets, options.variants, run.results):
         click.echo(f"note: {note}", err=True)
-    finish(run.results, as_json, lambda: print_table(rows(run, options.gpu), run.left_out, compare_own_variants(run)))
+    print_and_exit(
+        run.results, as_json, lambda: print_table(rows(run, options.gpu), run.left_out, compare_own_variants(run))
+    )
 
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
@@ -183,7 +185,7 @@ def check_command(
             seed=options.seed,
             note=on_note,
         )
-        leave(0, lambda: click.echo("\n".join(names)))
+        show_and_exit(0, lambda: click.echo("\n".join(names)))
     if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
         backends.start_runtime_build(options.backend)  # The build runs in the background while Python imports modules.
     with progress_on_stderr() as on_progress:
@@ -200,7 +202,7 @@ def check_command(
         write_atomically(sarif_file, json.dumps(sarif_log(findings), indent=1).encode() + b"\n")
         wrong = len(findings) - len(noted_findings)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
-    finish(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))
+    print_and_exit(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))
 
 
 def _guessed_operator_notes(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
@@ -217,12 +219,14 @@ def _guessed_operator_notes(results: Sequence[Result], targets: Sequence[str]) -
     return result
 
 
-def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
+def print_and_exit(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
     """Print the results and exit with their code."""
-    leave(exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show)
+    show_and_exit(
+        exit_code(results), (lambda: click.echo(json.dumps([asdict(r) for r in results]))) if as_json else show
+    )
 
 
-def leave(code: int, show: Callable[[], None]) -> None:
+def show_and_exit(code: int, show: Callable[[], None]) -> None:
     """Call `show` and exit with a code, even if the output's reader closes the pipe early."""
     try:
         show()

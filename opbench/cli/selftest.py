@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench.cli.options import json_option
-from opbench.cli.run import leave
+from opbench.cli.run import show_and_exit
 from opbench.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     for path in write_selftest(outcome, out):
         click.echo(f"wrote {path}", err=True)
     text = json.dumps(outcome.to_json(), indent=1) if as_json else outcome.summary()
-    leave(outcome.exit_code, lambda: click.echo(text))
+    show_and_exit(outcome.exit_code, lambda: click.echo(text))
 
 
 def _empty_selftest(device: SelftestDevice, budget_s: float) -> Selftest:
@@ -117,11 +117,11 @@ def _parts(device: SelftestDevice, print_line: PrintLine, run: Run | None = None
     ]
     files = time_cheats()
     return {
-        "floor": lambda seconds: selftest.floor(device, seconds),
-        "stamps": lambda seconds: selftest.stamps(device, seconds),
-        "flush": lambda seconds: selftest.flush(device, seconds),
-        "aa": lambda seconds: selftest.alike(device, seconds),
-        "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
+        "floor": lambda seconds: selftest.check_floor(device, seconds),
+        "stamps": lambda seconds: selftest.check_stamps(device, seconds),
+        "flush": lambda seconds: selftest.check_flush(device, seconds),
+        "aa": lambda seconds: selftest.measure_identical_pairs(device, seconds),
+        "slowdown": lambda seconds: selftest.measure_slow_downs(device, seconds),
         "clocks": lambda seconds: selftest.clocks(device, seconds, timers),
         "wall": lambda seconds: selftest.wall_time(compare_engines_in_child, time_in_own_processes, run),
         "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, print_line=print_line)),

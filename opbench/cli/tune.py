@@ -16,7 +16,7 @@ from opbench.cli import completion
 from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import case_option, gpu_option, json_option
 from opbench.cli.progress import progress_on_stderr
-from opbench.cli.run import leave
+from opbench.cli.run import show_and_exit
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.paths import next_command
 from opbench.tuning.options import TuneOptions
@@ -86,7 +86,9 @@ def tune_command(
 
     click.echo(f"report: {write_tuning(tuning, run)}", err=True)
     code = 0 if run and any(r.status == "right" for r in run.results) else 1
-    leave(code, lambda: click.echo(json.dumps(to_json(tuning, run), indent=1)) if as_json else _print(tuning, run))
+    show_and_exit(
+        code, lambda: click.echo(json.dumps(to_json(tuning, run), indent=1)) if as_json else _print(tuning, run)
+    )
 
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:

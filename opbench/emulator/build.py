@@ -102,7 +102,7 @@ class LookedUpModule:
 
 
 @dataclass(frozen=True)
-class Preprocessed:
+class PreprocessedText:
     """The preprocessed text of a module, and the user's files that it includes."""
 
     text: str
@@ -163,7 +163,7 @@ class KernelBuilder:
         self.build = build
         self.capability = capability
         """The compute capability from which `__CUDA_ARCH__` is derived."""
-        self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
+        self._preprocessed: dict[tuple[str, bool], PreprocessedText] = {}
         """Cached by manifest and `reduced`, because a build often follows the check whether a build is possible."""
         self._looked_up: dict[BuildRequest, LookedUpModule] = {}
         """Modules by request. A check looks up its module before each run; hashing files takes longer than a run."""
@@ -267,7 +267,7 @@ class KernelBuilder:
                 raise
             self._without_ptx(request, True, manifest)
 
-    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> PreprocessedText:
         """Return the preprocessed request with inline PTX replaced by function calls.
 
         The next build reuses the result.
@@ -281,7 +281,7 @@ class KernelBuilder:
                 self._preprocessed.pop(old_key, None)
         return self._preprocessed[key]
 
-    def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
+    def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> PreprocessedText:
         """Preprocess the request's wrapper; raise CompileError.
 
         `reduced` keeps only the declarations that the kernels need; None does so if the file has host code.
@@ -314,7 +314,7 @@ class KernelBuilder:
                 for name in reduced_file.empty
                 if device_part.is_path_include(name) or f"{reduced_file.flags[-1]}/{name}" in text
             )
-            return Preprocessed(text, tuple(_user_files(text)), missing_headers)
+            return PreprocessedText(text, tuple(_user_files(text)), missing_headers)
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the value of `__CUDA_ARCH__`, such as "900"; a definition in the request takes precedence."""

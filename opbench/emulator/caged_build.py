@@ -14,7 +14,7 @@ from opbench.cage.confine import Confinement, Limits
 from opbench.cage.fork_server import ForkServer
 from opbench.cage.program import run_program
 from opbench.emulator import elf
-from opbench.emulator.build import NEWEST_CAPABILITY, OUT_OF_MEMORY_ERROR, KernelBuilder, Preprocessed
+from opbench.emulator.build import NEWEST_CAPABILITY, OUT_OF_MEMORY_ERROR, KernelBuilder, PreprocessedText
 from opbench.emulator.toolchain import INCLUDE, CompileMode, Toolchain
 from opbench.emulator.untrusted import (
     require_device_code,
@@ -74,7 +74,7 @@ class CagedBuilder(KernelBuilder):
         require_own_files(request, include_closure(request.source, request.include))
         return manifest
 
-    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+    def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> PreprocessedText:
         """Return the preprocessed request without inline PTX after checking that it contains only device code."""
         unit = super()._without_ptx(request, reduced, manifest)
         require_device_code(

@@ -42,7 +42,7 @@ FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])"
 """An index expression whose first subscript is 0 and whose second is no number, such as tile[0][i]."""
 
 
-class Launched(NamedTuple):
+class LaunchedKernel(NamedTuple):
     """The name, module, source and macros of a launched kernel."""
 
     kernel: str
@@ -57,14 +57,14 @@ class Launched(NamedTuple):
 class LaunchLog:
     """The launched kernels and the buffers in use, which findings need to name them."""
 
-    tags: dict[Launched, int] = field(default_factory=dict)
+    tags: dict[LaunchedKernel, int] = field(default_factory=dict)
     buffers: list[CpuArray] = field(default_factory=list)
 
-    def register(self, launched: Launched) -> int:
+    def register(self, launched: LaunchedKernel) -> int:
         """Return the number by which reports refer to this kernel."""
         return self.tags.setdefault(launched, len(self.tags))
 
-    def launched(self, tag: int) -> Launched:
+    def kernel_of(self, tag: int) -> LaunchedKernel:
         """Return the kernel that has this number."""
         return list(self.tags)[tag]
 
@@ -104,7 +104,7 @@ def _source_positions(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[P
     """Return the source position of every address in the reports, by module and address."""
     addresses_by_module: dict[Path, set[int]] = {}
     for report in reports:
-        addresses = addresses_by_module.setdefault(log.launched(report.tag).module, set())
+        addresses = addresses_by_module.setdefault(log.kernel_of(report.tag).module, set())
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
         addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
@@ -125,7 +125,7 @@ def _races_before_reads(
     """
 
     def target_and_line(report: Report, counter: int) -> tuple[object, ...]:
-        module = log.launched(report.tag).module
+        module = log.kernel_of(report.tag).module
         return (
             report.tag,
             _access_target(report, log, module).name,
@@ -159,7 +159,7 @@ def _omit_row_indices(
     """Omit index reports on lines with an out-of-bounds address, and indices that may address all rows."""
 
     def position_of(report: Report) -> SourcePosition:
-        return lines.get((log.launched(report.tag).module, _call_site(report)), UNKNOWN_POSITION)
+        return lines.get((log.kernel_of(report.tag).module, _call_site(report)), UNKNOWN_POSITION)
 
     out_of_bounds_lines = {
         position_of(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}
@@ -197,7 +197,7 @@ def _may_address_all_rows(report: Report, source_position: SourcePosition) -> bo
 
 def _to_finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]) -> Finding:
     """Convert one report to a finding, with source lines and buffer names in place of addresses."""
-    launched = log.launched(report.tag)
+    launched = log.kernel_of(report.tag)
     module, kernel_source = launched.module, str(launched.source)
     position = SourcePosition(report.file.decode(errors="replace"), report.line)
     if not position.line and report.program_counter:

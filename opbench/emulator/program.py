@@ -18,7 +18,7 @@ from opbench.emulator.abi import MAX_COOPERATIVE, MAX_SAMPLES, MAX_THREADS, Laun
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.build import constant_symbol, constants_of, entry_symbol
 from opbench.emulator.elf import SharedArray, imported_symbols, module_variables, shared_arrays, symbol_offset
-from opbench.emulator.findings import Launched, LaunchLog
+from opbench.emulator.findings import LaunchedKernel, LaunchLog
 from opbench.emulator.library import Runtime, block_order, thread_order
 from opbench.emulator.refusals import is_interpreted, refuse_static_shared, thread_bound, waits_in_loops
 from opbench.emulator.tensor_map import native_map
@@ -275,7 +275,9 @@ class CpuProgram:
         native.partial_barriers = bool(imported_symbols(self._path) & PARTIAL_BARRIERS)
         native.programmatic = launch.programmatic
         native.shared_bytes = launch.shared_bytes
-        native.tag = self._log.register(Launched(kernel.name, self._path, self._request.source, self._request.macros))
+        native.tag = self._log.register(
+            LaunchedKernel(kernel.name, self._path, self._request.source, self._request.macros)
+        )
         native.spins = waits_in_loops(self._request)
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 

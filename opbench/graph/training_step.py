@@ -27,13 +27,13 @@ BF16_PARAMETERS = "parameters.bf16"
 class Exchange:
     """The buffers into which the micro-batches of a step, and the ranks, add their gradients."""
 
-    written: str
+    written_state: str
     """The state that each micro-batch writes: gradients, then its batch statistics and its loss."""
-    total: str
+    total_state: str
     """The state with the sum of all micro-batches; `written` itself if each rank has one micro-batch."""
-    once: frozenset[str]
+    nodes_per_step: frozenset[str]
     """Nodes that run once per step, after the exchange; all others run for each micro-batch."""
-    adds: str = ""
+    adding_node: str = ""
     """The node that adds a further micro-batch of this rank to the sum."""
 
 

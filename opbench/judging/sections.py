@@ -488,7 +488,7 @@ def next_step(judgement: Judgement, faults: Sequence[Fault], seed: int) -> NextS
             largest = case.problem.bytes(), case, traffic
     if largest:
         advised = _advised(judgement, *largest[1:])
-        if advised.near:
+        if advised.is_near_bound:
             return NextStep(f"{advised.case} is {NEAR_BOUND}.", next_command("explain", target))
         for advice in advised.advice[:1]:
             location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
@@ -523,7 +523,7 @@ def _advised(judgement: Judgement, counted: Case, traffic: Traffic) -> CaseAdvic
     assert timed.measurement is not None
     time_s = timed.measurement.median_s
     advised = CaseAdvice(timed.case, timed.operator, timed.problem, time_s, time_s / distance)
-    if advised.near:
+    if advised.is_near_bound:
         return advised
     return advise_measured(
         advised, timed, judgement.gpu_timing_run.ceilings_of(timed), counted, traffic, resources, subject, texts

@@ -14,7 +14,7 @@ from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import align_columns
 from opbench.report.template import OTHER_FOLDER, render_template, write_files
-from opbench.results.selftest import AS_COMPARE, FORMAT, ORDERS, Part, Selftest, alike_key
+from opbench.results.selftest import AS_COMPARE, FORMAT, ORDERS, Part, Selftest, identical_pair_key
 from opbench.timing import stats
 
 FILE = "selftest.json"
@@ -128,7 +128,7 @@ def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
     figures: dict[str, Mapping[str, Any]] = {part.name: part.figures for part in outcome.parts}
     lines: dict[str, dict[float, tuple[int, int]]] = {}
     for order in ORDERS:
-        if tallies := figures.get("aa", {}).get(alike_key(order, AS_COMPARE)):
+        if tallies := figures.get("aa", {}).get(identical_pair_key(order, AS_COMPARE)):
             total = tallies["all"]
             lines[f"same kernel, {order}"] = {0.0: (total["faster"] + total["slower"], total["pairs"])}
     for counts in figures.get("slowdown", {}).values():

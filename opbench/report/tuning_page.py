@@ -36,7 +36,7 @@ def write_tuning(tuning: Tuning, run: Run | None) -> Path:
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        charts = [chart.drawn(chart.name) for chart in _draw_charts(tuning)]
+        charts = [chart.template_values(chart.name) for chart in _draw_charts(tuning)]
     page = render_template(
         "tuning.html.j2",
         title=f"Tuning {tuning.begun.variant}",

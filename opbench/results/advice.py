@@ -48,24 +48,24 @@ class CaseAdvice:
         return self.bound_s / self.time_s if self.time_s else 0.0
 
     @property
-    def near(self) -> bool:
+    def is_near_bound(self) -> bool:
         """Return whether the case is so near its lower bound that no advice is given."""
         return self.share_of_bound > NEAR_FRACTION and not self.modelled
 
     @property
-    def gains(self) -> bool:
+    def has_gains(self) -> bool:
         """Return whether gains can be estimated: the time must be known and above the lower bound."""
         return 0.0 < self.share_of_bound < NEAR_FRACTION
 
     def gain_text(self, advice: Advice) -> str:
         """Return the expected gain of one piece of advice as text; a fixed text if the gain cannot be estimated."""
-        return advice.gain_text if self.gains else UNKNOWN_GAIN
+        return advice.gain_text if self.has_gains else UNKNOWN_GAIN
 
     def sentences(self, most: int) -> list[str]:
         """Return at most `most` pieces of advice as sentences; without advice, the reason for its absence."""
         if not self.advice:
             return [self.reason[:1].upper() + self.reason[1:]] if self.reason else []
-        return [advice.sentence(self.gains) for advice in self.advice[:most]]
+        return [advice.sentence(self.has_gains) for advice in self.advice[:most]]
 
     def to_json(self) -> dict[str, JSON]:
         """Return the case and its advice as JSON values; times in seconds."""

@@ -26,7 +26,7 @@ from opbench.records import JSON
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
 from opbench.results.own_variants import best_config, summary_of
-from opbench.results.result import Launched, Result
+from opbench.results.result import RecordedLaunch, Result
 from opbench.timing import stats
 from opbench.timing.measurement import TimingWarning
 
@@ -263,7 +263,7 @@ def machine_code(base: Result, new: Result) -> str:
     return "identical" if is_same else "changed"
 
 
-def _launches_without_arguments(result: Result) -> list[Launched]:
+def _launches_without_arguments(result: Result) -> list[RecordedLaunch]:
     """Return the launches of a result without their arguments, which older results lack."""
     return [replace(launch, args=None) for launch in result.verdict.launches] if result.verdict else []
 

@@ -32,7 +32,7 @@ _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
-class Launched:
+class RecordedLaunch:
     """One launch of a case as recorded: a kernel, or a buffer or constant that was filled."""
 
     kernel: str = ""
@@ -44,7 +44,7 @@ class Launched:
     zero: str = ""
 
     @classmethod
-    def of(cls, launch: KernelLaunch) -> Launched:
+    def of(cls, launch: KernelLaunch) -> RecordedLaunch:
         """Return the parts of a launch that the results file stores."""
         return (
             cls(zero=launch.zero or launch.constant)
@@ -75,7 +75,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
     """Allowed but surprising behaviour, such as several threads that store the same value."""
-    launches: tuple[Launched, ...] = ()
+    launches: tuple[RecordedLaunch, ...] = ()
     architecture: str = ""
     """The architecture whose `__CUDA_ARCH__` branches the emulator compiled, such as "sm_90".
 

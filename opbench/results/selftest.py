@@ -58,11 +58,11 @@ class Part:
         """Return whether a claim of the part does not hold or the part ended with an error."""
         return bool(self.error) or any(claim.holds is False for claim in self.claims)
 
-    def claim(self, sentence: str, seen: str, wanted: str, holds: bool | None) -> None:
+    def add_claim(self, sentence: str, seen: str, wanted: str, holds: bool | None) -> None:
         """Add a claim to the part."""
         self.claims.append(Claim(sentence, seen, wanted, holds))
 
-    def table(self, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def add_table(self, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add a table to the part."""
         self.tables.append(Table(caption, tuple(head), tuple(tuple(row) for row in rows)))
 
@@ -73,7 +73,7 @@ AS_COMPARE, BY_INTERVAL = "as opbench compare", "interval alone"
 """The rules by which pairs of one kernel are judged: with the default threshold, and without one."""
 
 
-def alike_key(order: str, rule: str) -> str:
+def identical_pair_key(order: str, rule: str) -> str:
     """Return the key of a figure about pairs of the same kernel; `order` is one of `ORDERS`."""
     return f"{order}, {rule}"
 

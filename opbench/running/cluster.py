@@ -23,7 +23,7 @@ from opbench.results.files import Run
 from opbench.results.header import RunDevice
 from opbench.results.result import Result
 from opbench.running import remote
-from opbench.running.devices import common_environment, require_alike
+from opbench.running.devices import common_environment, require_same_model
 from opbench.running.dispatch import Dispatch
 from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
@@ -233,7 +233,7 @@ class _WorkerPool:
                 worker, EnvironmentFault(f"{label}: {introduction.fault}", kind="worker-failed", subject=label), strict
             )
         try:
-            require_alike({**self._environments, label: environment})
+            require_same_model({**self._environments, label: environment})
         except EnvironmentFault as fault:
             return self._reject(worker, fault, strict)
         if environment.uuid and environment.uuid in {environment.uuid for environment in self._environments.values()}:

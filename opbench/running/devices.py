@@ -95,7 +95,7 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
     return tuple(ChosenGpu(index, visible[index].uuid, visible[index].environment) for index in device_indices)
 
 
-def require_alike(environments: Mapping[str, Environment]) -> None:
+def require_same_model(environments: Mapping[str, Environment]) -> None:
     """Raise EnvironmentFault, with the values that differ, if devices differ so that their times are not comparable."""
     timed = any(environment.gpu for environment in environments.values())
     for key in EQUAL_FIELDS if timed else ("machine",):  # a cpu run has no times, and its memory size varies

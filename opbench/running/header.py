@@ -18,7 +18,7 @@ from opbench.errors import SettingDiffers, UsageError
 from opbench.kernels.case import Case
 from opbench.results.files import FILE, FORMAT, Run, RunReader, RunWriter
 from opbench.results.header import RecordedTiming, Revision, RunDevice, RunHeader
-from opbench.results.result import Launched, Result
+from opbench.results.result import RecordedLaunch, Result
 from opbench.running.options import RunSetup
 from opbench.running.revision import revision
 from opbench.running.suite import Suite
@@ -144,7 +144,9 @@ def is_still_valid(earlier: Result | None, case: Case, machine_code_sha256: str 
         return earlier is not None
     if earlier.status != "right" or not machine_code_sha256 or earlier.machine_code_sha256 != machine_code_sha256:
         return False
-    return earlier.verdict is not None and earlier.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
+    return earlier.verdict is not None and earlier.verdict.launches == tuple(
+        map(RecordedLaunch.of, case.launches(sm_count))
+    )
 
 
 def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHeader:

@@ -21,7 +21,7 @@ from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.header import RunDevice
 from opbench.results.result import GOOD_STATUSES
-from opbench.running.devices import ChosenGpu, common_environment, require_alike
+from opbench.running.devices import ChosenGpu, common_environment, require_same_model
 from opbench.running.dispatch import MAX_DEATHS, Dispatch
 from opbench.running.gpu_code import BackgroundCompiler
 from opbench.running.header import RunFile, is_still_valid
@@ -215,7 +215,7 @@ def _open(state: _RunState) -> list[Environment]:
                 value=environment.uuid,
                 allowed=device.uuid,
             )
-    require_alike(
+    require_same_model(
         {f"GPU {device.index}": environment for device, environment in zip(devices, environments, strict=True)}
     )
     return environments
@@ -383,9 +383,9 @@ def _can_open(state: _RunState, slot: WorkerSlot, name: str) -> bool:
     return True
 
 
-def _end_of_problem(state: _RunState, leave: Callable[[str], None], name: str) -> None:
+def _end_of_problem(state: _RunState, handle_problem: Callable[[str], None], name: str) -> None:
     with state.sink.changed:
-        leave(name)
+        handle_problem(name)
         state.sink.changed.notify_all()
 
 

@@ -61,10 +61,10 @@ def shapes_like(
     else:
         largest = [max(map(cost, problems)) for cost in (emulated_work, Operator.bytes)]
 
-        def is_alike(problem: Operator) -> bool:
+        def is_similar(problem: Operator) -> bool:
             return emulated_work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
 
-        problems_made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_alike, is_alike, problems)
+        problems_made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_similar, is_similar, problems)
     return sorted(problems_made.problems, key=emulated_work, reverse=True)
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.results.selftest import Claim, Part, Selftest, Table
 from opbench.selftest.cheats import cheats
-from opbench.selftest.checks import floor, flush, stamps
+from opbench.selftest.checks import check_floor, check_flush, check_stamps
 from opbench.selftest.clocks import ReferenceTimer, clocks
 from opbench.selftest.device import Cell, SelftestClock, SelftestDevice, untouched
-from opbench.selftest.pairs import alike, slow_downs
+from opbench.selftest.pairs import measure_identical_pairs, measure_slow_downs
 from opbench.selftest.walltime import wall_time
 
 __all__ = [
@@ -28,14 +28,14 @@ __all__ = [
     "SelftestClock",
     "SelftestDevice",
     "Table",
-    "alike",
     "cheats",
+    "check_floor",
+    "check_flush",
+    "check_stamps",
     "clocks",
-    "floor",
-    "flush",
+    "measure_identical_pairs",
+    "measure_slow_downs",
     "run_parts",
-    "slow_downs",
-    "stamps",
     "untouched",
     "wall_time",
 ]  # fmt: skip

@@ -91,7 +91,7 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
             if expected.texts == (NO_GAIN,) and expected.twin and expected.twin not in results_of_file:
                 results_of_file[expected.twin] = judge(expected.twin, expected.problems)
         except EnvironmentFault as fault:
-            part.claim(name, str(fault).splitlines()[0], expected_outcome, None)
+            part.add_claim(name, str(fault).splitlines()[0], expected_outcome, None)
             continue
         except OpbenchError as error:
             results, outcome = [], str(error)
@@ -100,11 +100,11 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
         unsupported = bool(results) and all(r.status == "unsupported" for r in results)
         holds = None if unsupported else _holds(expected, results, results_of_file)
         outcome = outcome.splitlines()[0]
-        part.claim(name, outcome, expected_outcome, holds)
+        part.add_claim(name, outcome, expected_outcome, holds)
         part.figures[path.stem] = [{"case": r.case, "status": r.status, "reason": r.reason} for r in results]
         as_expected = {True: "yes", False: "NO", None: "not checked"}[holds]
         rows.append((name, " or ".join(expected.texts), as_expected, outcome))
-    part.table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
+    part.add_table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
     return part
 
 

@@ -48,7 +48,7 @@ def _samples_s(
     return samples_s
 
 
-def floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
+def check_floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
     clock, start_s = device.clock(), now_s()
@@ -58,14 +58,14 @@ def floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
     stream_held = all(clock.sample(clock.launch_empty_kernel).stream_held for _ in range(10))
     interval = stats.median_interval(samples_s)
     part.figures |= {"floor_s": stats.median(samples_s), "offset_s": clock.timing_offset_s(), "samples_s": samples_s}
-    part.claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
-    part.claim(
+    part.add_claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
+    part.add_claim(
         "the floor is steady: both halves of the samples have one median",
         f"{units.time(first_median_s)} and {units.time(second_median_s)}",
         f"within {units.time(FLOOR_DRIFT_S)}",
         abs(first_median_s - second_median_s) <= FLOOR_DRIFT_S,
     )
-    part.claim(
+    part.add_claim(
         "an empty kernel takes some time, but less than launching it",
         f"{units.time(stats.median(samples_s) - clock.timing_offset_s())} and {units.time(clock.timing_offset_s())}",
         "between 0 and the offset",
@@ -76,7 +76,7 @@ def floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
          f"{units.time(interval.low)} to {units.time(interval.high)}"),
         ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.timing_offset_s()), ""),
     ]  # fmt: skip
-    part.table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
+    part.add_table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
     _check_line(part, clock, start_s + budget_s, now_s)
     return part
 
@@ -91,9 +91,11 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now_s: Seco
     excess_s = {length_s: kernel_time_s - length_s for length_s, kernel_time_s in kernel_times_s.items()}
     spread_s = max(excess_s.values()) - min(excess_s.values())
     rows = [(*map(units.time, (s, medians_s[s], kernel_times_s[s])), signed_time(excess_s[s])) for s in LENGTHS_S]
-    part.table("Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows)
+    part.add_table(
+        "Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows
+    )
     part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(excess_s.values())}
-    part.claim(
+    part.add_claim(
         "kernel times grow as the cycles do",
         f"the time in addition to the cycles differs by {units.time(spread_s)}",
         f"within {units.time(LINE_ERROR_S)}",
@@ -101,7 +103,7 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now_s: Seco
     )
 
 
-def flush(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
+def check_flush(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Check that a cold sample finds no data of the previous sample in L2: compare one pass with two passes in one
     sample.
 
@@ -138,25 +140,25 @@ def flush(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
             )
         )
         part.figures[name] = {"cold_s": single_s, "second_pass_s": second_pass_s, "hot_s": hot_s}
-        part.claim(
+        part.add_claim(
             f"the {name} is cold",
             f"{units.ratio(single_s / second_pass_s)} a second pass",
             f"at least {units.ratio(min_ratio)}",
             single_s / second_pass_s >= min_ratio,
         )
         if min_ratio == MIN_CHASE_RATIO:
-            part.claim(
+            part.add_claim(
                 f"the hot clock's {name} is a second pass",
                 f"{units.time(hot_s)} against {units.time(second_pass_s)}",
                 f"within {units.percent(HOT_ERROR)}",
                 abs(hot_s / second_pass_s - 1) <= HOT_ERROR,
             )
     headings = ("kernel", "cold", "second pass in one span", "hot clock", "cold / second pass")
-    part.table("Kernel times of a pass after the flush, and of a second one", headings, rows)
+    part.add_table("Kernel times of a pass after the flush, and of a second one", headings, rows)
     return part
 
 
-def stamps(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
+def check_stamps(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Compare the GPU's nanosecond timer with the host's clock, and the samples' clock rate with known cycles."""
     part = Part("stamps", "Clock stamps")
     clock, deadline = device.clock(), now_s() + budget_s
@@ -175,7 +177,7 @@ def stamps(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.p
     part.figures |= {"globaltimer_over_host": host, "globaltimer_over_events": event_ratios, "sm_clock_hz": rates}
     for name, ratios in (("the host's clock", host), ("events", event_ratios)):
         error = stats.median(ratios) - 1
-        part.claim(
+        part.add_claim(
             f"the GPU's %globaltimer runs as {name}",
             f"{100 * error:+.3f} %",
             f"within {100 * STAMP_ERROR:g} %",
@@ -201,13 +203,13 @@ def stamps(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.p
         )
         part.figures[name] = measured_hz
         if name != "NVML's reading":
-            part.claim(
+            part.add_claim(
                 f"{name} is the multiprocessors'",
                 f"{100 * relative_error:+.2f} %" if relative_error is not None else reason,
                 f"within {100 * CLOCK_ERROR:g} %",
                 abs(relative_error) <= CLOCK_ERROR if relative_error is not None else None,
             )
-    part.table("The multiprocessors' clock, from four sides", ("from", "clock", "off by"), rows)
+    part.add_table("The multiprocessors' clock, from four sides", ("from", "clock", "off by"), rows)
     return part
 
 

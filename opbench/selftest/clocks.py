@@ -87,7 +87,9 @@ def clocks(
     timers_with_times = [timer for timer in all_timers if timer.name in times_by_timer]
     headings = ["kernel", "span", "span, L2 dirty", "kernel time (span − offset)"]
     headings += [part_ for w in timers_with_times for part_ in (f"{w.name} ({w.what})", "ours − its")]
-    part.table("One kernel by all clocks", headings, [_row(cell, timers_with_times, times_by_timer) for cell in cells])
+    part.add_table(
+        "One kernel by all clocks", headings, [_row(cell, timers_with_times, times_by_timer) for cell in cells]
+    )
     return part
 
 
@@ -114,7 +116,7 @@ def _judge(
         f"within {units.percent(RELATIVE)} or {timer.margin_s * 1e6:g} µs",
     )
     if timer.name in missing:
-        part.claim(sentence, missing[timer.name].splitlines()[0], required, None)
+        part.add_claim(sentence, missing[timer.name].splitlines()[0], required, None)
         return
     timer_times, own_times = times_by_timer[timer.name], _ours(timer, times_by_timer)
     errors = {
@@ -122,13 +124,13 @@ def _judge(
         for name, value in timer_times.items()
     }
     if not errors:
-        part.claim(sentence, "it timed no kernel", required, None)
+        part.add_claim(sentence, "it timed no kernel", required, None)
         return
     worst = max(errors, key=lambda name: errors[name])
     outside = sum(share > 1 for share in errors.values())
     difference = signed_time(own_times[worst] - timer_times[worst])
     text = f"{len(errors) - outside} of {len(errors)} kernels; farthest: {worst}, {difference}"
-    part.claim(sentence, text, required, outside == 0)
+    part.add_claim(sentence, text, required, outside == 0)
 
 
 def _row(cell: Cell, timers: Sequence[ReferenceTimer], times_by_timer: Mapping[str, Mapping[str, float]]) -> list[str]:

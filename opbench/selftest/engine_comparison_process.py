@@ -56,10 +56,12 @@ def compare_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, Com
         return launch
 
     cells = {name: functools.partial(prepare_launch, name) for name in names}
-    return compare_engines(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
+    return compare_engines(backend.stream_handle, cells, functools.partial(time_with_opbench, clock), RACE_LIMIT_S)
 
 
-def time_ours(clock: Clock, launch: Callable[[], None], now_s: Callable[[], float] = time.perf_counter) -> OwnTime:
+def time_with_opbench(
+    clock: Clock, launch: Callable[[], None], now_s: Callable[[], float] = time.perf_counter
+) -> OwnTime:
     """Measure one case with our engine; return the wall time with warm-up, and the interval that it reached."""
     from opbench.selftest.walltime import RACE, OwnTime
     from opbench.timing.sampling import measure

@@ -13,7 +13,7 @@ from opbench.results.comparison import Change, compare_runs
 from opbench.results.files import Run
 from opbench.results.header import RecordedTiming, RunHeader
 from opbench.results.result import Result
-from opbench.results.selftest import AS_COMPARE, BY_INTERVAL, ORDERS, Part, alike_key
+from opbench.results.selftest import AS_COMPARE, BY_INTERVAL, ORDERS, Part, identical_pair_key
 from opbench.selftest.device import (
     SelftestClock,
     SelftestDevice,
@@ -49,7 +49,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Tally:
+class VerdictCounts:
     """Numbers of pairs by verdict."""
 
     pairs: int
@@ -58,7 +58,7 @@ class Tally:
     undecided: int
 
     @classmethod
-    def of(cls, changes: Sequence[Change]) -> Tally:
+    def of(cls, changes: Sequence[Change]) -> VerdictCounts:
         """Count how many pairs were judged faster, slower and undecided."""
         return cls(len(changes), *(changes.count(c) for c in (Change.FASTER, Change.SLOWER, Change.UNDECIDED)))
 
@@ -138,7 +138,7 @@ def has_time_left(deadline_s: float, now_s: SecondsClock, pairs_done: int) -> bo
 # A/A --------------------------------------------------------------------------------------------------------------
 
 
-def alike(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
+def measure_identical_pairs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Measure pairs of the same launch: every difference that is called one is false."""
     part = Part("aa", "The same kernel twice")
     clock, options = device.clock(), TimingOptions()
@@ -163,22 +163,28 @@ def alike(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
     for together, label in zip((True, False), ORDERS, strict=True):
         for threshold, rule in RULES:
             tallies = {
-                name: Tally.of(verdicts(measured[name, together], options, environment, threshold=threshold))
+                name: VerdictCounts.of(verdicts(measured[name, together], options, environment, threshold=threshold))
                 for name in names
             }
-            total = Tally(*(sum(getattr(t, key) for t in tallies.values()) for key in Tally.__annotations__))
-            rows += [_alike_row(name, label, rule, tally) for name, tally in (*tallies.items(), ("all", total))]
-            part.figures[alike_key(label, rule)] = {name: asdict(t) for name, t in (*tallies.items(), ("all", total))}
+            total = VerdictCounts(
+                *(sum(getattr(t, key) for t in tallies.values()) for key in VerdictCounts.__annotations__)
+            )
+            rows += [
+                _identical_pair_row(name, label, rule, counts) for name, counts in (*tallies.items(), ("all", total))
+            ]
+            part.figures[identical_pair_key(label, rule)] = {
+                name: asdict(t) for name, t in (*tallies.items(), ("all", total))
+            }
             if together and threshold is None:
                 share = total.different / total.pairs
-                part.claim(
+                part.add_claim(
                     f"{total.pairs} pairs of one kernel with itself are rarely called different",
                     share_text(total.different, total.pairs),
                     f"at most {units.percent(FALSE_SHARE)}",
                     share <= FALSE_SHARE,
                 )
     head = ("kernel", "measured", "judged", "pairs", "called different (95 % interval)", "undecided")
-    part.table("One kernel as two candidates", head, rows)
+    part.add_table("One kernel as two candidates", head, rows)
     part.notes.append(
         "Interleaved is what a run does with its variants; one after the other is what two runs of one case are, so "
         "a drift of the GPU's clock shows there. The interval alone, without the threshold of opbench compare, "
@@ -187,16 +193,16 @@ def alike(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.pe
     return part
 
 
-def _alike_row(name: str, label: str, rule: str, tally: Tally) -> tuple[str, ...]:
+def _identical_pair_row(name: str, label: str, rule: str, counts: VerdictCounts) -> tuple[str, ...]:
     # Without a threshold no interval lies within it, so all other pairs are undecided.
-    undecided = str(tally.undecided) if rule == AS_COMPARE else "–"
-    return (name, label, rule, str(tally.pairs), share_text(tally.different, tally.pairs), undecided)
+    undecided = str(counts.undecided) if rule == AS_COMPARE else "–"
+    return (name, label, rule, str(counts.pairs), share_text(counts.different, counts.pairs), undecided)
 
 
 # Slow-downs -------------------------------------------------------------------------------------------------------
 
 
-def slow_downs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
+def measure_slow_downs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Measure a kernel of 100 µs against itself with 1, 2 and 5 % more dependent cycles."""
     part = Part("slowdown", "Known slow-downs")
     clock, options = device.clock(), TimingOptions()
@@ -217,29 +223,30 @@ def slow_downs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = ti
     for slow in SLOW_DOWNS:
         for samples in (None, *SAMPLE_BUDGETS):
             pairs = budgeted[slow] if samples else default[slow]
-            default_tally, sharp = (
-                Tally.of(verdicts(pairs, options, environment, samples, threshold)) for threshold in (None, SHARP)
+            default_counts, sharp = (
+                VerdictCounts.of(verdicts(pairs, options, environment, samples, threshold))
+                for threshold in (None, SHARP)
             )
-            rows.append(_slow_row(slow, samples, pairs, default_tally, sharp))
+            rows.append(_slow_row(slow, samples, pairs, default_counts, sharp))
             key = f"{slow:g}, {samples or 'default'} samples"
             part.figures[key] = {
                 "slow_down": slow,
                 "samples": samples,
-                "usual": asdict(default_tally),
+                "usual": asdict(default_counts),
                 "sharp": asdict(sharp),
             }
             if slow == CLAIMED_SLOW_DOWN and samples is None:
-                part.claim(
+                part.add_claim(
                     f"a slow-down of {units.percent(slow)} of a kernel of {units.time(LENGTH_S)} is seen",
-                    share_text(default_tally.slower, default_tally.pairs),
+                    share_text(default_counts.slower, default_counts.pairs),
                     f"at least {units.percent(DETECTED_SHARE)}",
-                    default_tally.slower / default_tally.pairs >= DETECTED_SHARE,
+                    default_counts.slower / default_counts.pairs >= DETECTED_SHARE,
                 )
     headings = (
         "slow-down", "samples of each", "pairs", "called slower (95 % interval)", "undecided", "called faster",
         f"called slower with --threshold {100 * SHARP:g}",
     )  # fmt: skip
-    part.table("More dependent cycles, interleaved", headings, rows)
+    part.add_table("More dependent cycles, interleaved", headings, rows)
     part.notes.append(
         "The threshold of opbench compare is three times the stop rule's target, 1.5 % by default: 1 % is below it and "
         "is to be called the same, or found with a smaller --threshold."
@@ -248,15 +255,15 @@ def slow_downs(device: SelftestDevice, budget_s: float, now_s: SecondsClock = ti
 
 
 def _slow_row(
-    slow: float, samples: int | None, pairs: Sequence[Pair], default_tally: Tally, sharp: Tally
+    slow: float, samples: int | None, pairs: Sequence[Pair], default_counts: VerdictCounts, sharp: VerdictCounts
 ) -> tuple[str, ...]:
     sample_counts = [len(pair.new.samples_s) for pair in pairs]
     return (
         f"+{100 * slow:g} %",
         str(samples) if samples else f"{stats.median(sample_counts):g} (default rule)",
-        str(default_tally.pairs),
-        share_text(default_tally.slower, default_tally.pairs),
-        str(default_tally.undecided),
-        str(default_tally.faster),
+        str(default_counts.pairs),
+        share_text(default_counts.slower, default_counts.pairs),
+        str(default_counts.undecided),
+        str(default_counts.faster),
         share_text(sharp.slower, sharp.pairs),
     )

@@ -101,11 +101,11 @@ def wall_time(
     try:
         comparisons, left_out = compare_engines()
     except OpbenchError as error:
-        part.claim(claim, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
+        part.add_claim(claim, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
     part.notes += left_out
     if not comparisons:
-        part.claim(claim, "no case was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
+        part.add_claim(claim, "no case was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
     _judge_comparisons(part, claim, comparisons)
     try:
@@ -128,7 +128,7 @@ def _judge_comparisons(part: Part, claim: str, comparisons: Sequence[Comparison]
         f"{within_ratio} of {cells} cases ≤ {WANTED_RATIO:g}; "
         f"median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
     )
-    part.claim(claim, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
+    part.add_claim(claim, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
     reached_target = sum(c.ours_stop == "target" for c in comparisons)
     part.notes.append(
         f"{reached_target} of {cells} of our cases end at the target of {units.percent(RACE.target)}, the others as "
@@ -145,7 +145,9 @@ def _judge_comparisons(part: Part, claim: str, comparisons: Sequence[Comparison]
         for c in comparisons
     ]  # fmt: skip
     headings = ("case", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
-    part.table("Wall time of one case's cold samples, and the median's 95 % interval that they give", headings, rows)
+    part.add_table(
+        "Wall time of one case's cold samples, and the median's 95 % interval that they give", headings, rows
+    )
     part.figures["laps"] = [vars(c) for c in comparisons]
 
 
@@ -157,14 +159,14 @@ def _judge_processes(
     rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in times]
     rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in times) / len(times))))
     headings = ("case", "whole process", "of it measured")
-    part.table("One process a case: cuda.bench at its defaults, machine code compiled before", headings, rows)
+    part.add_table("One process a case: cuda.bench at its defaults, machine code compiled before", headings, rows)
     part.notes.append(f"One process a case takes {units.duration(mean)} on average; a run's cases take this time each.")
     if run is None:
         return
     claim = f"the run in {run.folder} is faster than a process of cuda.bench a case"
     cases = sum(1 for result in run.results if result.measurement)
     if not run.wall_s or not cases:
-        part.claim(claim, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
+        part.add_claim(claim, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
         return
     widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
     known_widths = [width for width in widths if width is not None]
@@ -176,7 +178,7 @@ def _judge_processes(
     if known_widths and bench_widths:
         own_width, bench_width = (half_width_text(stats.median(widths)) for widths in (known_widths, bench_widths))
         text += f"; median interval {own_width}, its {bench_width}"
-    part.claim(claim, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
+    part.add_claim(claim, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
     part.figures["run"] = {"wall_s": run.wall_s, "cases": cases, "times_faster": cases * mean / run.wall_s}
 
 

@@ -113,7 +113,7 @@ def test_a_bare_net_train_passes_the_defaults(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_bare_net_run_passes_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[NetOptions] = []
-    monkeypatch.setattr(net, "finish", lambda options, as_json: calls.append(options))
+    monkeypatch.setattr(net, "run_and_exit", lambda options, as_json: calls.append(options))
     assert CliRunner().invoke(cli, ["net", "run", "lenet"]).exit_code == 0
     (options,) = calls
     assert replace(options, out=NetOptions.out, command=()) == NetOptions("lenet", {"batch": 1})

@@ -124,7 +124,7 @@ def test_many_at_once_each_with_its_own_error(tmp_path: Path) -> None:
     bad = write(tmp_path / "bad", "nonsense", "scale")
     done = compile_all([*good, bad, good[0]], "sm_80", workers=4)
     assert list(done) == [*good, bad] and isinstance(done[bad], CompileError)
-    assert all(isinstance(done[request], nvrtc.Compiled) for request in good)
+    assert all(isinstance(done[request], nvrtc.CompiledModule) for request in good)
 
 
 def test_no_fast_math(tmp_path: Path) -> None:

@@ -149,9 +149,9 @@ def test_what_networks_use_spills_next_to_nothing(variant: Variant) -> None:
         modules = daily_sample(modules, min(MODULES_A_DAY, len(modules)), variant.id)
     compiled = compile_all(modules, "sm_90a")
     spilt = {
-        request.macros: dict(found.spill_bytes) if isinstance(found, nvrtc.Compiled) else str(found)
+        request.macros: dict(found.spill_bytes) if isinstance(found, nvrtc.CompiledModule) else str(found)
         for request, found in compiled.items()
-        if not isinstance(found, nvrtc.Compiled) or max(found.spill_bytes.values(), default=0) > 8
+        if not isinstance(found, nvrtc.CompiledModule) or max(found.spill_bytes.values(), default=0) > 8
     }
     assert spilt == {}
 

@@ -113,7 +113,7 @@ def not_cleared(patch: pytest.MonkeyPatch) -> None:
     def added(self: Step, launches: Sequence[object], *rest: object) -> None:
         phase(self, launches, *rest)  # type: ignore[arg-type]
         if rest:
-            adds = self.training.exchange.adds  # type: ignore[union-attr]
+            adds = self.training.exchange.adding_node  # type: ignore[union-attr]
             phase(self, [(adds, self.context.launches[adds], {})])
 
     patch.setattr(Step, "_first_micro_batch", written)

@@ -40,7 +40,7 @@ def test_a_named_variant_gets_the_advice_of_its_ladder() -> None:
 
 def test_a_case_near_its_bound_gets_none() -> None:
     (found,) = advise_run(QUICK, ["copy/vec4"], Catalog())
-    assert found.near
+    assert found.is_near_bound
     assert not found.advice
     assert found.reason
 
@@ -132,7 +132,7 @@ def test_a_case_without_a_modelled_time_is_near_no_bound() -> None:
         "relu/mine(n=8)", "relu", "(n=8)", 0.0, 0.0, reason="its machine code is not known", modelled=True
     )
     assert found.share_of_bound == 0.0
-    assert not found.near
+    assert not found.is_near_bound
     assert found.reason in lines(found)[-1]
 
 

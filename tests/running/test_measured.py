@@ -13,7 +13,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault
 from opbench.report import write_report
 from opbench.results.files import FILE, read_run
-from opbench.results.result import RELAUNCH, Launched, Verdict, exit_code
+from opbench.results.result import RELAUNCH, RecordedLaunch, Verdict, exit_code
 from opbench.results.rows import rows
 from opbench.running.protocol import (
     BuildModules,
@@ -48,7 +48,7 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
         if isinstance(request, CheckCase):
             case = unpack(CATALOG, request.case)
             asked.append(case.variant.name)
-            launches = tuple(map(Launched.of, case.launches(132)))
+            launches = tuple(map(RecordedLaunch.of, case.launches(132)))
             verdict = replace(found.verdict, launches=launches)
             found = replace(found, verdict=verdict, machine_code_sha256=codes.get(case.variant.name, ""))
         return found

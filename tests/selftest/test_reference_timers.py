@@ -169,7 +169,7 @@ def test_nothing_is_asked_of_a_missing_package(monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:
     from opbench import selftest
 
-    flushed = selftest.flush(backend, 0.1)  # type: ignore[arg-type]
+    flushed = selftest.check_flush(backend, 0.1)  # type: ignore[arg-type]
     for seen in flushed.figures.values():  # events of the fake take a millisecond, and every launch another one
         one = 2e-3 - backend.clock().timing_offset_s()
         assert seen == pytest.approx({"cold_s": one, "second_pass_s": 1e-3, "hot_s": one})
@@ -180,4 +180,4 @@ def test_what_the_self_test_launches_is_launched(backend: CudaBackend) -> None:
             sample = backend.clock(mode).sample(launch)
             assert sample.stream_held and sample.seconds > 0
     with refuses("clock-times-nothing", error=LaunchError):
-        selftest.stamps(backend, 0.1)  # type: ignore[arg-type]
+        selftest.check_stamps(backend, 0.1)  # type: ignore[arg-type]

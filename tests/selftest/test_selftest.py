@@ -45,14 +45,14 @@ def outcome() -> Selftest:
 @pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.__name__)
 def test_interleaved_pairs_alike_are_not_called_different(noise: Callable[..., float]) -> None:
     device = SimulatedDevice(noise=noise)
-    part = selftest.alike(device, 0.0, device.world.now)
+    part = selftest.measure_identical_pairs(device, 0.0, device.world.now)
     together = part.figures["interleaved, as opbench compare"]["all"]
     assert together["pairs"] >= pairs.MIN_PAIRS and failing(part) == []
 
 
 def test_a_drift_shows_in_pairs_measured_one_after_the_other() -> None:
     device = SimulatedDevice(noise=stepping)
-    part = selftest.alike(device, 0.0, device.world.now)
+    part = selftest.measure_identical_pairs(device, 0.0, device.world.now)
     apart, together = (part.figures[f"{how}, interval alone"]["all"] for how in ("one after the other", "interleaved"))
     assert apart["faster"] + apart["slower"] > together["faster"] + together["slower"]
 
@@ -69,13 +69,13 @@ def test_a_harness_that_prefers_one_side_fails(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(pairs, "measure", biased)
     device = SimulatedDevice()
-    assert len(failing(selftest.alike(device, 0.0, device.world.now))) == 1
+    assert len(failing(selftest.measure_identical_pairs(device, 0.0, device.world.now))) == 1
 
 
 @pytest.mark.parametrize("noise", [quiet, steady], ids=lambda noise: noise.__name__)
 def test_slow_downs_are_detected_with_their_sample_budgets(noise: Callable[..., float]) -> None:
     device = SimulatedDevice(noise=noise)
-    part = selftest.slow_downs(device, 0.0, device.world.now)
+    part = selftest.measure_slow_downs(device, 0.0, device.world.now)
     found = part.figures
     assert len(found) == len(pairs.SLOW_DOWNS) * (1 + len(pairs.SAMPLE_BUDGETS))
     assert found["0.05, default samples"]["usual"]["slower"] == pairs.MIN_PAIRS
@@ -87,7 +87,7 @@ def test_slow_downs_are_detected_with_their_sample_budgets(noise: Callable[..., 
 
 def test_a_slow_down_that_drowns_in_noise_fails() -> None:
     device = SimulatedDevice(noise=lambda now_s, chance: max(0.2, chance.gauss(1, 0.2)))
-    assert failing(selftest.slow_downs(device, 0.0, device.world.now)) == [
+    assert failing(selftest.measure_slow_downs(device, 0.0, device.world.now)) == [
         "a slow-down of 2.0 % of a kernel of 100 µs is seen"
     ]
 
@@ -96,12 +96,12 @@ def test_more_budget_means_more_pairs_and_never_fewer_than_the_least() -> None:
     counts = []
     for budget in (0.0, 120.0):
         device = SimulatedDevice(overhead_s=2e-2)
-        part = selftest.alike(device, budget, device.world.now)
+        part = selftest.measure_identical_pairs(device, budget, device.world.now)
         counts.append(part.figures["interleaved, interval alone"]["all"]["pairs"])
     assert pairs.MIN_PAIRS <= counts[0] < counts[1] <= pairs.MAX_PAIRS + 2
 
 
-CHECKS = {"floor": selftest.floor, "flush": selftest.flush, "stamps": selftest.stamps}
+CHECKS = {"floor": selftest.check_floor, "flush": selftest.check_flush, "stamps": selftest.check_stamps}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -127,7 +127,7 @@ def test_a_fault_is_named(check: str, fault: dict[str, Any], sentence: str) -> N
 
 def test_samples_without_a_clock_are_not_checked() -> None:
     device = SimulatedDevice(stamps=False, noise=lambda now_s, chance: 1.0, overhead_s=2e-4)
-    part = selftest.stamps(device, 1.0, device.world.now)
+    part = selftest.check_stamps(device, 1.0, device.world.now)
     assert [c.holds for c in part.claims if c.sentence.startswith("the clock that samples carry")] == [None]
 
 
@@ -255,7 +255,7 @@ def test_parts_are_kept_as_they_come_and_one_that_dies_costs_itself(tmp_path: Pa
 
     def fine(seconds: float) -> Part:
         part = Part("floor", "The launch floor")
-        part.claim("a claim", "1", "1", True)
+        part.add_claim("a claim", "1", "1", True)
         return part
 
     kept: list[dict[str, Any]] = []
@@ -289,9 +289,9 @@ def test_the_parts_chosen_share_the_whole_budget() -> None:
 def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> None:
     device, found = SimulatedDevice(), outcome()
     runs = {
-        "floor": lambda s: selftest.floor(device, s, device.world.now),
-        "aa": lambda s: selftest.alike(device, s, device.world.now),
-        "slowdown": lambda s: selftest.slow_downs(device, s, device.world.now),
+        "floor": lambda s: selftest.check_floor(device, s, device.world.now),
+        "aa": lambda s: selftest.measure_identical_pairs(device, s, device.world.now),
+        "slowdown": lambda s: selftest.measure_slow_downs(device, s, device.world.now),
     }
     found.budget_s = 0.0
     selftest.run_parts(runs, list(runs), found, lambda outcome, part: None)
@@ -367,7 +367,7 @@ def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
     device = SimulatedDevice(noise=quiet, overhead_s=2e-4, flushes=flushes)
     monkeypatch.setattr(cuda, "why_missing", lambda: None)
     monkeypatch.setattr(cuda, "CudaBackend", lambda: device)
-    monkeypatch.setattr(selftest, "flush", lambda d, seconds: FLUSH(d, seconds, device.world.now))
+    monkeypatch.setattr(selftest, "check_flush", lambda d, seconds: FLUSH(d, seconds, device.world.now))
     words = ["selftest", "--only", "flush", "--budget", "1", "--out", str(tmp_path)]
     done = CliRunner().invoke(commands, words)
     assert done.exit_code == code, done.output
@@ -379,7 +379,7 @@ def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
     assert "flush: Cold caches" in done.stderr
 
 
-FLUSH = selftest.flush
+FLUSH = selftest.check_flush
 
 
 def test_the_clock_of_a_gpu_has_what_the_self_test_asks_for() -> None:

@@ -8,7 +8,7 @@
 #include "tensor_map.hpp"
 
 template <class Visit>
-static void each_shared_cell(Worker* owner, uint32_t offset, uint32_t bytes, Visit visit) {
+static void for_each_shared_cell(Worker* owner, uint32_t offset, uint32_t bytes, Visit visit) {
   Trace* trace = owner->trace;
   if (!trace || !trace->races || offset + bytes > owner->shared_bytes) return;
   SharedCell* last = trace->shared_cells + ((offset + bytes - 1) >> trace->shared_shift);
@@ -26,7 +26,7 @@ static void report_cell(Worker* worker, ReportKind kind, uint32_t site, uint32_t
 // Checks that up to 16 bytes have been written, and that the write happens before a read by the copy engine or wgmma.
 static void check_async_read(Worker* worker, uint32_t offset, uint32_t bytes, uint32_t site, uint32_t async_read) {
   uint32_t self = worker->current;
-  each_shared_cell(worker, offset, bytes, [&](Trace* trace, SharedCell* cell) {
+  for_each_shared_cell(worker, offset, bytes, [&](Trace* trace, SharedCell* cell) {
     uint32_t writer = cell->writer & kThreadMask;
     bool bulk = cell->writer & kBulkFlag;
     cell->async_read = async_read;
@@ -81,7 +81,7 @@ static void end_awaited_read(Worker* worker, uint32_t number) {
 static void check_bulk_global(Worker* worker, const Bulk& copy, uint32_t access) {
   Trace* trace = worker->trace;
   if (!trace) return;
-  each_piece(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
+  for_each_16_bytes(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
     if (low == high) return;
     const Region* region = find_region(worker, address + low, high - low, access, copy.site);
     if (!region || region->space != kGlobal || !trace->races) return;
@@ -116,7 +116,7 @@ static void count_copy(Worker* worker, const Bulk& copy, EventKind event) {
   };
   ++count->requests, ++count->upper_requests;
   if (trace->caches) choose_stream(trace->caches, worker->current / kLanes);
-  each_piece(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
+  for_each_16_bytes(copy, [&](uint32_t, uint64_t address, uint32_t low, uint32_t high) {
     if (low == high) return;
     request.addresses[request.count++] = address & kAddressMask;
     if (request.count == kLanes) flush();
@@ -136,10 +136,10 @@ static void count_operands(Worker* worker, uint32_t site, uint32_t bytes) {
 }
 
 // Marks the destination of a load as in flight; reports earlier accesses that do not happen before the load.
-static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
+static void start_copy_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
   uint32_t self = worker->current;
-  each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
-    each_shared_cell(owner, offset, 16, [&](Trace* trace, SharedCell* cell) {
+  for_each_16_bytes(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
+    for_each_shared_cell(owner, offset, 16, [&](Trace* trace, SharedCell* cell) {
       Reader reader;
       uint32_t writer = cell->writer & kThreadMask;
       if (owner == worker && cell->write_interval == trace->interval && writer != self &&
@@ -162,7 +162,7 @@ static void start_in_cells(Worker* worker, Worker* owner, const Bulk& copy) {
 static void write_cells(Worker* owner, uint32_t offset, uint32_t bytes, uint32_t site) {
   if (owner->trace && shift_of(offset, bytes) < owner->trace->shared_shift)
     refine_shared(owner->trace, shift_of(offset, bytes));
-  each_shared_cell(owner, offset, bytes, [&](Trace* trace, SharedCell* cell) {
+  for_each_shared_cell(owner, offset, bytes, [&](Trace* trace, SharedCell* cell) {
     cell->write_interval = trace->interval;
     cell->write_site = site;
     cell->writer = kBulkFlag;
@@ -203,11 +203,11 @@ bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uin
   return true;
 }
 
-static void land_in_cells(Worker* owner, const Bulk& copy, Mbarrier* barrier) {
+static void complete_copy_in_cells(Worker* owner, const Bulk& copy, Mbarrier* barrier) {
   Trace* trace = owner->trace;
   if (!trace) return;
-  each_piece(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
-    each_shared_cell(owner, offset, 16, [&](Trace*, SharedCell* cell) {
+  for_each_16_bytes(copy, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
+    for_each_shared_cell(owner, offset, 16, [&](Trace*, SharedCell* cell) {
       if (cell->write_interval == kCopyInFlight && cell->write_site == copy.site)
         cell->write_interval = trace->interval;
     });

@@ -23,7 +23,7 @@ static bool check_loads_in(Worker* worker, uint32_t offset, const char* who, uin
 
 // ---- loads
 
-static void land(Worker* worker, Worker* owner, uint32_t index) {
+static void complete_load(Worker* worker, Worker* owner, uint32_t index) {
   const Bulk load = owner->events->loads[index];
   owner->events->loads.remove(index);
   char* base = owner->shared_base;
@@ -31,7 +31,7 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
     memcpy(base + load.shared, load.data, load.bytes);
   } else {
     bool rounds = !load.bytes && load.type == OPB_TF32;
-    each_piece(load, [&](uint32_t to, uint64_t from, uint32_t low, uint32_t high) {
+    for_each_16_bytes(load, [&](uint32_t to, uint64_t from, uint32_t low, uint32_t high) {
       if (high - low < 16) memset(base + to, 0, 16);
       memcpy(base + to + low, (const char*)(uintptr_t)from + low, high - low);
       for (uint32_t word = 0; rounds && word < 4; ++word) {
@@ -45,21 +45,21 @@ static void land(Worker* worker, Worker* owner, uint32_t index) {
   if (load.inlined) {
     write_cells(owner, load.shared, load.bytes, load.site);
   } else {
-    land_in_cells(owner, load, barrier);
+    complete_copy_in_cells(owner, load, barrier);
   }
   barrier->bytes -= counted_bytes(load);
   end_phase_if_complete(worker, owner, barrier);
 }
 
-static void land_next(Worker* worker) {
+static void complete_next_load(Worker* worker) {
   uint32_t count = worker->events->loads.count;
-  land(worker, worker, worker->launch->seed ? (uint32_t)(next_random(worker) % count) : 0);
+  complete_load(worker, worker, worker->launch->seed ? (uint32_t)(next_random(worker) % count) : 0);
 }
 
 void unblock(Worker* worker) {
   Team* team = worker->team;
   if (!worker->events->used && team->size == 1) report_deadlock(worker);
-  if (worker->events->loads.count) return land_next(worker);
+  if (worker->events->loads.count) return complete_next_load(worker);
   if (run_other_block(worker)) return;
   if (team->stuck_at == team->progress) report_stuck(worker);
   // A thread in try_wait may stop waiting after a time and do something else.
@@ -94,11 +94,11 @@ static void start_load(Worker* worker, Worker* owner, Bulk load) {
               other.site);
     break;
   }
-  if (!load.inlined) start_in_cells(worker, owner, load);
+  if (!load.inlined) start_copy_in_cells(worker, owner, load);
   owner->events->used = true;
   owner->events->loads.add(load);
   count_progress(worker);
-  if (at_random(worker, 2)) land(worker, owner, owner->events->loads.count - 1);
+  if (at_random(worker, 2)) complete_load(worker, owner, owner->events->loads.count - 1);
 }
 
 // Starts a load into the same offset of each block of the mask `ranks`, or into the block that the address names.
@@ -182,7 +182,7 @@ static Bulk mapped_copy(Worker* worker, opb_bulk_kind kind, const void* pointer,
 // Returns a copy of the bytes of shared memory that a store reads, in pieces of 16 bytes; the caller frees it.
 static unsigned char* image_of(Worker* worker, const Bulk& store) {
   unsigned char *image = (unsigned char*)allocate_zeros(footprint(store) + 16), *at = image;
-  each_piece(store, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
+  for_each_16_bytes(store, [&](uint32_t offset, uint64_t, uint32_t, uint32_t) {
     memcpy(at, worker->shared_base + offset, 16);
     at += 16;
   });
@@ -208,14 +208,14 @@ static void reduce_into(const Bulk& store, char* to, const unsigned char* from, 
 
 static pthread_mutex_t reduction_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void carry_out(Worker* worker, Bulk store) {
+static void execute_bulk_store(Worker* worker, Bulk store) {
   unsigned char *now = image_of(worker, store), *at = now;
   if (memcmp(now, store.seen, counted_bytes(store)) != 0) {
     report_at(worker, kReportEarlyOverwrite, store.site,
               "shared memory was written before this store had read it: its thread has not waited by wait_group.read");
   }
   if (store.kind != OPB_STORE) pthread_mutex_lock(&reduction_mutex);
-  each_piece(store, [&](uint32_t, uint64_t to, uint32_t low, uint32_t high) {
+  for_each_16_bytes(store, [&](uint32_t, uint64_t to, uint32_t low, uint32_t high) {
     if (store.kind == OPB_STORE) {
       memcpy((char*)(uintptr_t)to + low, at + low, high - low);
     } else {
@@ -239,7 +239,7 @@ static void start_store(Worker* worker, Bulk store, uint64_t from) {
   store.group = worker->events->store_groups[store.thread];
   store.async_read = new_async_read(worker, store.site);
   bool reported = false;
-  each_piece(store, [&](uint32_t offset, uint64_t, uint32_t low, uint32_t high) {
+  for_each_16_bytes(store, [&](uint32_t offset, uint64_t, uint32_t low, uint32_t high) {
     if (low == high) return;  // clipped bytes have no defined content
     if (!reported && check_loads_in(worker, offset, "this store", store.site)) reported = true;
     check_async_read(worker, offset + low, high - low, store.site, store.async_read);
@@ -333,7 +333,7 @@ void opb_wait_for_bulk(unsigned pending, const void* at) {
     }
     Bulk store = stores[index];
     stores.remove(index);
-    carry_out(worker, store);
+    execute_bulk_store(worker, store);
   }
 }
 

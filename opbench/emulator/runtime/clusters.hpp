@@ -34,7 +34,7 @@ static void run_member(Worker* worker) {
   ++team->progress;
 }
 
-static void* member_main(void* argument) {
+static void* run_cluster_member(void* argument) {
   Worker* worker = opb_worker = (Worker*)argument;
   Team* team = worker->team;
   use_signal_stack();
@@ -70,7 +70,7 @@ static bool add_member(Team* team, uint32_t rank) {
   member->team = team;
   member->rank = rank;
   team->members[rank] = member;
-  if (pthread_create(&thread, nullptr, member_main, member) != 0) {
+  if (pthread_create(&thread, nullptr, run_cluster_member, member) != 0) {
     team->members[rank] = nullptr;
     free(member);
     return refuse(kThreadStackBytes);
@@ -117,7 +117,7 @@ void run_cluster(Worker* worker, uint64_t first_position) {
 // ---- the barrier of a cluster, for all threads that have not exited
 
 // All accesses of the blocks so far happen before all later ones, unless a thread has arrived without a release.
-static void settle_team(Team* team) {
+static void order_after_cluster_barrier(Team* team) {
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     Trace* trace = team->started[rank] ? team->members[rank]->trace : nullptr;
     const bool released = !team->unreleased[rank];
@@ -139,7 +139,7 @@ static void end_cluster_phase_if_complete(Worker* worker) {
   if (team->cluster_arrived < expected) return;
   team->cluster_arrived = 0;
   ++team->cluster_generation;
-  settle_team(team);
+  order_after_cluster_barrier(team);
   for (uint32_t rank = 0; rank < team->size; ++rank) {
     if (team->started[rank] && !team->finished[rank]) wake_all(team->members[rank], kWaitCluster, 0);
   }

@@ -14,8 +14,8 @@ struct AsyncCopy {
   alignas(16) char data[16];
 };
 
-static void each_target_cell(Worker* worker, const AsyncCopy* copy,
-                             void (*visit)(const Trace*, SharedCell*, uint32_t)) {
+static void for_each_target_cell(Worker* worker, const AsyncCopy* copy,
+                                 void (*visit)(const Trace*, SharedCell*, uint32_t)) {
   Trace* trace = worker->trace;
   size_t offset = copy->to - worker->shared_base;
   if (!trace || !trace->races || offset + copy->bytes > worker->shared_bytes) return;
@@ -25,9 +25,9 @@ static void each_target_cell(Worker* worker, const AsyncCopy* copy,
   }
 }
 
-static void start_cell(const Trace*, SharedCell* cell, uint32_t) { cell->write_interval = kCopyInFlight; }
+static void start_copy_in_cell(const Trace*, SharedCell* cell, uint32_t) { cell->write_interval = kCopyInFlight; }
 
-static void land_in_cell(const Trace* trace, SharedCell* cell, uint32_t self) {
+static void complete_copy_in_cell(const Trace* trace, SharedCell* cell, uint32_t self) {
   if (cell->write_interval != kCopyInFlight || (cell->writer & kThreadMask) != self) return;
   cell->write_interval = trace->interval;
   cell->write_clock = own_clock(trace, self);
@@ -49,7 +49,7 @@ static AsyncCopy* unlink_oldest(Worker* worker, CopyQueue* queue) {
 void forget_copies(Worker* worker) {
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
     CopyQueue* queue = &worker->copies[thread];
-    while (queue->oldest) each_target_cell(worker, unlink_oldest(worker, queue), forget_cell);
+    while (queue->oldest) for_each_target_cell(worker, unlink_oldest(worker, queue), forget_cell);
   }
 }
 
@@ -64,7 +64,7 @@ void opb_wait_for_copies(unsigned pending) {
   while (queue->oldest && queue->oldest->group + pending < queue->group) {
     AsyncCopy* copy = unlink_oldest(worker, queue);
     memcpy(copy->to, copy->data, copy->bytes);
-    each_target_cell(worker, copy, land_in_cell);
+    for_each_target_cell(worker, copy, complete_copy_in_cell);
   }
 }
 }

@@ -14,7 +14,7 @@ static inline uint64_t pack_address(uintptr_t address, uint32_t bytes, Space spa
 static inline uint32_t packed_form(uint64_t word) { return (uint32_t)(word >> 48); }
 static inline uint32_t form_bytes(uint32_t form) { return form & 0xff; }
 static inline Space form_space(uint32_t form) { return (Space)(form >> 8 & 15); }
-static inline bool form_around_l1(uint32_t form) { return form >> 12; }
+static inline bool form_bypasses_l1(uint32_t form) { return form >> 12; }
 
 // The addresses of one request, by active lane in ascending order.
 struct Request {
@@ -167,7 +167,7 @@ static Cost cost_of(const Request* request, uint32_t kind) {
 
 // Returns the cached cost of the same pattern of addresses at another start: a shift by whole words rotates the banks,
 // and a shift by whole sectors keeps the sectors.
-static Cost remembered_cost(Trace* trace, const Request* request, uint32_t control, uint32_t lanes) {
+static Cost cached_cost(Trace* trace, const Request* request, uint32_t control, uint32_t lanes) {
   KnownCost* known = &trace->known_costs[(control ^ request->form) * 0x9e3779b1u >> 26];
   uint64_t moved = request->addresses[0] - known->addresses[0];
   bool global = form_space(request->form) == kGlobal;
@@ -237,7 +237,7 @@ static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request*
     lanes |= 1u << request->lanes[index];
     varying |= request->addresses[index] ^ request->addresses[0];
   }
-  Cost cost = remembered_cost(trace, request, control, lanes);
+  Cost cost = cached_cost(trace, request, control, lanes);
   if (bounds & kUpperBound) {
     ++count->upper_requests;
     count->upper_sectors += cost.sectors;
@@ -252,7 +252,7 @@ static void count_request(Trace* trace, WarpLog* log, uint32_t control, Request*
   if (global) count->ideal_sectors += (request->count * request->bytes + 31) / 32;
   if (global && trace->caches) {
     cache_request(trace->caches, request->addresses, request->count, request->bytes, event_kind(control),
-                  form_around_l1(request->form));
+                  form_bypasses_l1(request->form));
   }
   if (event_kind(control) == kEventAtomic) {
     count->collisions += count_collisions(request);

@@ -184,7 +184,7 @@ static SharedPlace shared_place(Worker* worker, uint64_t address) {
 }
 
 // Returns the bytes of shared memory from an offset on; shared memory ends with the dynamic array.
-static uint32_t shared_room(const Worker* worker, uint32_t offset) {
+static uint32_t shared_bytes_from(const Worker* worker, uint32_t offset) {
   uint32_t dynamic = (uint32_t)(worker->dynamic_base - worker->shared_base);
   uint32_t canary = dynamic + (uint32_t)(kDynamicSharedBytes + kSharedCanaryBytes);
   uint32_t end =
@@ -207,7 +207,7 @@ static SharedPlace checked_range(Worker* worker, uint64_t address, uint32_t byte
               who, (unsigned long long)address);
     abandon_launch(worker);
   }
-  uint32_t room = shared_room(place.worker, place.offset);
+  uint32_t room = shared_bytes_from(place.worker, place.offset);
   if (room < bytes) {
     report_at(worker, kReportBeyondShared, site,
               "%s of %u bytes at byte %d of shared memory, of which %u are left; the launch asks for %u", who, bytes,
@@ -264,7 +264,7 @@ static int describe_wait(const Worker* worker, uint32_t thread, char* text, size
 
 // Returns how likely a wait is the cause: highest for a barrier with some arrivals of which others are missing, and few
 // waiters.
-static uint32_t suspicion(Worker* worker, const Wait* wait) {
+static uint32_t likelihood_of_cause(Worker* worker, const Wait* wait) {
   uint32_t waiters = 0, weight = 0;
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
     const Wait* other = &worker->events->waits[thread];
@@ -295,7 +295,7 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
     if (group->count++) continue;
     ++count;
     const Wait* wait = &worker->events->waits[thread];
-    uint32_t suspect = is_parked(worker, thread) ? suspicion(worker, wait) : 0;
+    uint32_t suspect = is_parked(worker, thread) ? likelihood_of_cause(worker, wait) : 0;
     if (suspect > *most) *most = suspect, *site = wait->site;
   }
   return count;

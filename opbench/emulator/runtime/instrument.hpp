@@ -209,7 +209,7 @@ void trace_block_end(Worker* worker) {
   if (trace->in_cluster && !worker->aborted) check_cluster_exit(worker);
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
     if (trace->logs[warp] && !worker->aborted) replay_warp(worker, warp, 0);
-    give_back_log(trace, warp);
+    return_log(trace, warp);
   }
   trace->counting = false;
   opb_access_filter.counting = nullptr;
@@ -219,7 +219,7 @@ void trace_barrier(Worker* worker) {
   Trace* trace = worker->trace;
   if (trace->pending_count) report_pending(worker);
   if (trace->counting) ++trace->totals.barriers;
-  if (trace->acquirers.count) share_all(trace);
+  if (trace->acquirers.count) share_all_acquires(trace);
   publish_at_barrier(worker, trace);
   next_interval(worker, trace);
 }
@@ -238,7 +238,7 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
   trace->partial_barriers |= group != worker->live[warp];
   for (uint32_t rest = trace->acquirers.count || trace->clocks_wide ? group : 0; rest; rest &= rest - 1) {
     uint32_t thread = warp * kLanes + __builtin_ctz(rest);
-    share_own(trace, thread);
+    share_own_acquires(trace, thread);
     acquire_pending_clock(worker, thread);
   }
   for (uint32_t rest = trace->locks_used ? group : 0; rest; rest &= rest - 1) {
@@ -278,7 +278,7 @@ void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, 
   worker->trace->report_at_once = true;
   record_access(to, bytes, OPB_ACCESS_STORE, program_counter);
   worker->trace->report_at_once = false;
-  each_target_cell(worker, copy, start_cell);
+  for_each_target_cell(worker, copy, start_copy_in_cell);
 }
 
 // ---- called by the shim: accesses that the compiler does not instrument
@@ -470,10 +470,10 @@ OPB_API unsigned opb_trace_take_branches(Trace* trace, Branch* out) {
   return found;
 }
 
-static void close_own(Trace* trace) {
+static void free_own_memory(Trace* trace) {
   unmap_cells(&trace->cluster_memory);
   forget_synchronisation(trace);
-  for (uint32_t warp = 0; warp < kMaxWarps; ++warp) give_back_log(trace, warp);
+  for (uint32_t warp = 0; warp < kMaxWarps; ++warp) return_log(trace, warp);
   while (trace->free_logs) {
     WarpLog* log = trace->free_logs;
     trace->free_logs = log->next_free;
@@ -507,12 +507,12 @@ OPB_API void opb_trace_close(Trace* trace) {
     unmap_cells(&trace->memories[index]);
   }
   for (Trace* part : trace->parts) {
-    if (part) close_own(part);
+    if (part) free_own_memory(part);
   }
   free(trace->memories);
   free(trace->arrays);
   free_variables(trace);
-  close_own(trace);
+  free_own_memory(trace);
 }
 
 // ---- called by instrumented code

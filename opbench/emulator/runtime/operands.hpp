@@ -38,7 +38,7 @@ static Operand right_operand(const opb_product& made) {
 
 // Calls visit(offset, row, k) for every 16 bytes, with row and k of their first element.
 template <class Visit>
-static void each_piece_of(const Operand& operand, Visit visit) {
+static void for_each_16_bytes_of(const Operand& operand, Visit visit) {
   const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
   for (uint32_t row = 0; row < operand.rows; row += operand.k_major ? 1 : per_piece) {
     for (uint32_t k = 0; k < operand.k; k += operand.k_major ? per_piece : 1) {
@@ -80,7 +80,7 @@ static float decode(const char* from, opb_type type) {
 static void decode_operand(Worker* worker, const Operand& operand, float* into) {
   const uint32_t bytes = type_bytes(operand.type), per_piece = 16 / bytes;
   const uint32_t room = (uint32_t)worker->shared_bytes;
-  each_piece_of(operand, [&](uint32_t offset, uint32_t row, uint32_t k) {
+  for_each_16_bytes_of(operand, [&](uint32_t offset, uint32_t row, uint32_t k) {
     const char* from = worker->shared_base + offset;
     for (uint32_t i = 0; i < per_piece; ++i) {
       const uint32_t r = operand.k_major ? row : row + i, c = operand.k_major ? k + i : k;
@@ -143,8 +143,8 @@ static void check_products_in(Worker* owner, const Bulk& copy, Worker* worker) {
       if (product->waited) continue;
       bool hit = false;
       const auto look = [&](uint32_t offset, uint32_t, uint32_t) { hit |= offset >= copy.shared && offset < end; };
-      each_piece_of(left_operand(product->made), look);
-      each_piece_of(right_operand(product->made), look);
+      for_each_16_bytes_of(left_operand(product->made), look);
+      for_each_16_bytes_of(right_operand(product->made), look);
       if (!hit) continue;
       report_at(
           worker, kReportEarlyOverwrite, copy.site,

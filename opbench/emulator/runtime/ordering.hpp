@@ -146,7 +146,7 @@ static inline uint16_t published_clock(const Release& release, uint32_t thread) 
 }
 
 // Stores a release with a copy of its clocks, joined with an earlier release by the same block.
-static void keep_release(Release* kept, const Release& made) {
+static void store_release(Release* kept, const Release& made) {
   if (kept->interval > made.interval) {
     kept->moment = made.moment;
     return;
@@ -194,8 +194,8 @@ static void publish_at_barrier(Worker* worker, Trace* trace) {
       }
     }
     uint32_t interval = trace->clocks_wide ? trace->interval + 1 : trace->interval;
-    keep_release(published,
-                 {trace->block, trace->moment, interval, 0, (uint16_t)worker->threads, false, false, clocks});
+    store_release(published,
+                  {trace->block, trace->moment, interval, 0, (uint16_t)worker->threads, false, false, clocks});
   }
 }
 
@@ -211,7 +211,7 @@ static void share_with_block(Trace* trace, List<Acquired>* list) {
 }
 
 // At a barrier, the acquires of each thread become acquires of the whole block.
-static void share_all(Trace* trace) {
+static void share_all_acquires(Trace* trace) {
   for (uint32_t thread : trace->acquirers) {
     share_with_block(trace, &trace->acquired_by[thread]);
     share_with_block(trace, &trace->unacquired_by[thread]);
@@ -226,7 +226,7 @@ static void forget_views(Trace* trace) {
 }
 
 // At a partial barrier, the acquires of a thread become acquires of the block: which threads took part is not tracked.
-static inline void share_own(Trace* trace, uint32_t thread) {
+static inline void share_own_acquires(Trace* trace, uint32_t thread) {
   if (!trace->acquired_by[thread].count) return;
   share_with_block(trace, &trace->acquired_by[thread]);
   if (trace->unacquired_by[thread].count) return;
@@ -248,7 +248,7 @@ static void release_clock(Worker* worker, VectorClock** released_clock) {
   if (row->interval != trace->interval) memset(row->at, 0, sizeof row->at);  // a barrier has ordered earlier intervals
   row->interval = trace->interval;
   trace->clocks_wide = trace->clocks_used[self / kLanes] = trace->partial_barriers = true;
-  share_own(trace, self);
+  share_own_acquires(trace, self);
   if (known[self] < kClockLimit) ++known[self];
   for (uint32_t other = 0; other < worker->threads; ++other) {
     if (known[other] > row->at[other]) row->at[other] = known[other];
@@ -306,7 +306,7 @@ static void take_lock(Trace* trace, uint32_t self, uintptr_t address, uint64_t f
                   word & OPB_BLOCK_SCOPE ? kBlockLevel : word & OPB_CLUSTER_SCOPE ? kClusterLevel : kDeviceLevel);
 }
 
-static void give_lock_back(Trace* trace, uint32_t self, uintptr_t address) {
+static void release_lock(Trace* trace, uint32_t self, uintptr_t address) {
   Lock* lock = &trace->locks[self];
   if (!holds_lock(trace, self) || lock->address != address) return;
   List<UnfencedSection>& sections = trace->whole->sections;
@@ -318,7 +318,7 @@ static void give_lock_back(Trace* trace, uint32_t self, uintptr_t address) {
 
 // Returns the location of the lock that this thread holds, and that a thread of another block, or another thread of
 // this block, has held without an acquire fence; kNobody if there is none.
-static uint32_t lock_taken_early(const Trace* trace, uint32_t self, uint32_t block, uint32_t thread) {
+static uint32_t lock_without_acquire_fence(const Trace* trace, uint32_t self, uint32_t block, uint32_t thread) {
   if (!trace->locks_used || !holds_lock(trace, self)) return kNobody;
   const Lock& own = trace->locks[self];
   for (const UnfencedSection& section : trace->whole->sections) {
@@ -382,7 +382,7 @@ static void release_to_blocks(Worker* worker, Trace* trace, uint32_t index, cons
   if (worker->team->size == 1) {  // blocks run one after another: one entry for each, and for each scope
     for (uint32_t at = log.count; at-- > 0 && log[at].block == made.block;) {
       if (!same_scope(log[at], made)) continue;
-      keep_release(&log[at], made);
+      store_release(&log[at], made);
       return;
     }
   } else {
@@ -397,7 +397,7 @@ static void release_to_blocks(Worker* worker, Trace* trace, uint32_t index, cons
     }
   }
   Release fresh = {};
-  keep_release(&fresh, made);
+  store_release(&fresh, made);
   if (!log.capacity) {  // most locations have one release
     log.items = (Release*)allocate_zeros(2 * sizeof(Release));
     log.capacity = 2;
@@ -530,7 +530,7 @@ static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_
     if (own_clock(trace, self) < kClockLimit) ++trace->clocks[self][self];
     if (!(word & OPB_BLOCK_SCOPE)) begin_moment(trace);
   }
-  if (writes && trace->locks_used && !(word & OPB_COMPARES)) give_lock_back(trace, self, address);
+  if (writes && trace->locks_used && !(word & OPB_COMPARES)) release_lock(trace, self, address);
   if (other_blocks) synchronise_blocks(worker, trace, address, word, reads, writes);
   synchronise_threads(worker, trace, address, word, reads, writes);
   trace->ends_in_block_fence[self] = false;
@@ -560,7 +560,7 @@ static bool is_changed_by_update(Trace* trace, uintptr_t address) {
 }
 
 // Returns whether this block is known to have read a location by a volatile or atomic access.
-static bool has_looked_at(const Worker* worker, uintptr_t address) {
+static bool has_polled(const Worker* worker, uintptr_t address) {
   const Trace* trace = worker->trace;
   for (uint32_t thread = 0; thread < worker->threads; ++thread) {
     for (const Poll& poll : trace->polls[thread]) {

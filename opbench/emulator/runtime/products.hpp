@@ -25,7 +25,7 @@ typedef float Eight __attribute__((vector_size(32), aligned(4)));
 typedef int32_t EightWhole __attribute__((vector_size(32), aligned(4), may_alias));
 
 // Adds products of whole numbers, which float represents, to sums of 32 bits, which it does not.
-static void add_whole(const opb_product& made, const float* left, const float* right, float* tile) {
+static void add_integer_products(const opb_product& made, const float* left, const float* right, float* tile) {
   for (uint32_t row = 0; row < 64; ++row) {
     char* sums = (char*)(tile + row * made.n);
     if (!made.add) memset(sums, 0, made.n * sizeof(int32_t));
@@ -49,7 +49,7 @@ static void execute(Worker* worker, Product* product) {
     decode_operand(worker, left_operand(made), left);
   }
   decode_operand(worker, right_operand(made), right);
-  if (made.a_type == OPB_S8) add_whole(made, left, right, product->sums->tile);
+  if (made.a_type == OPB_S8) add_integer_products(made, left, right, product->sums->tile);
   const float sign = (float)(made.scale_a * made.scale_b);
   for (uint32_t row = 0; row < 64 && made.a_type != OPB_S8; ++row) {
     float* sums = product->sums->tile + row * n;
@@ -84,7 +84,7 @@ static inline float* accumulator_of(Accumulators* sums, uint32_t thread, uint32_
 }
 
 // Moves accumulators between registers and the tile, and poisons the registers meanwhile.
-static void take_register(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
+static void read_register_into_tile(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
   if (sums->half) {
     unsigned short halves[2];
     memcpy(halves, place, 4);
@@ -94,7 +94,7 @@ static void take_register(Accumulators* sums, uint32_t thread, uint32_t index, f
   }
   memcpy(place, &kPoison, 4);
 }
-static void give_register(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
+static void write_register_from_tile(Accumulators* sums, uint32_t thread, uint32_t index, float* place) {
   if (sums->half) {
     unsigned short halves[2];
     for (uint32_t i = 0; i < 2; ++i) halves[i] = opb_half_format::narrow(*accumulator_of(sums, thread, 2 * index + i));
@@ -104,7 +104,7 @@ static void give_register(Accumulators* sums, uint32_t thread, uint32_t index, f
   }
 }
 
-static ProductRegisters hold(const opb_product& made, float* const* places) {
+static ProductRegisters registers_of_product(const opb_product& made, float* const* places) {
   const uint32_t count = made.n / (made.half_sums ? 4 : 2);
   ProductRegisters held = {places[0], nullptr, nullptr, count, 0, 0};
   for (uint32_t index = 1; index < count; ++index) {
@@ -116,14 +116,14 @@ static ProductRegisters hold(const opb_product& made, float* const* places) {
   return held;
 }
 
-static ProductRegisters* find_held(List<ProductRegisters>& list, float* first) {
+static ProductRegisters* find_product_registers(List<ProductRegisters>& list, float* first) {
   for (ProductRegisters& held : list) {
     if (held.first == first) return &held;
   }
   return nullptr;
 }
 
-static bool holds(const ProductRegisters& held, uintptr_t address, uint32_t bytes) {
+static bool is_in_registers(const ProductRegisters& held, uintptr_t address, uint32_t bytes) {
   if (!held.places) return address + bytes > (uintptr_t)held.first && address < (uintptr_t)(held.first + held.count);
   for (uint32_t index = 0; index < held.count; ++index) {
     if (address + bytes > (uintptr_t)held.places[index] && address < (uintptr_t)(held.places[index] + 1)) return true;
@@ -151,12 +151,12 @@ static Warpgroup* own_group(Worker* worker) {
 static void check_register_access(Worker* worker, uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
   GroupThread* own = &own_group(worker)->threads[worker->current % kGroupThreads];
   for (const ProductRegisters& held : own->held) {
-    if (!holds(held, address, bytes)) continue;
+    if (!is_in_registers(held, address, bytes)) continue;
     report_at(worker, kReportTouchedSums, site, "%s sums of the wgmma at @%x@, which nobody has waited for",
               access == OPB_ACCESS_LOAD ? "reads" : "writes", held.site);
   }
   for (FreedRegisters& returned : own->returned) {
-    if (!holds(returned.held, address, bytes)) continue;
+    if (!is_in_registers(returned.held, address, bytes)) continue;
     returned.touched = true;
     returned.fenced = false;
   }
@@ -181,9 +181,9 @@ static void check_operand(Worker* worker, const Operand& operand, const char* wh
                           uint32_t async_read) {
   bool reported = false, traced = worker->trace && worker->trace->races;
   const bool loads = worker->events->loads.count;
-  each_piece_of(operand, [&](uint32_t offset, uint32_t, uint32_t) {
+  for_each_16_bytes_of(operand, [&](uint32_t offset, uint32_t, uint32_t) {
     if (reported) return;
-    if (shared_room(worker, offset) < 16) {
+    if (shared_bytes_from(worker, offset) < 16) {
       report_at(worker, kReportBeyondShared, site,
                 "the descriptor of %s leads to byte %d of shared memory; the launch asks for %u", which,
                 reported_offset(worker, offset), worker->launch->shared_bytes);
@@ -215,7 +215,7 @@ static void deliver(Worker* worker, GroupThread* own, uint32_t index) {
   for (uint32_t i = 0; i < held.count; ++i) {
     float* place = register_of(held, i);
     kept = kept && memcmp(place, &kPoison, 4) == 0;
-    give_register(held.sums, thread, i, place);
+    write_register_from_tile(held.sums, thread, i, place);
   }
   if (!kept) {
     report_at(worker, kReportUnfinishedProduct, held.site,
@@ -266,9 +266,9 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
               product->site);
     abandon_launch(worker);
   }
-  ProductRegisters* held = find_held(own->held, places[0]);
+  ProductRegisters* held = find_product_registers(own->held, places[0]);
   if (!held) {
-    ProductRegisters taken = hold(*made, places);
+    ProductRegisters taken = registers_of_product(*made, places);
     if (lacks_fence(own, taken)) {
       report_at(worker, kReportMissingFence, site,
                 "no wgmma.fence since the registers of this wgmma were last touched");
@@ -281,7 +281,7 @@ void opb_product_issue(const opb_product* made, float* const* places, const void
     }
     taken.sums->half = made->half_sums;
     for (uint32_t i = 0; i < taken.count; ++i) {
-      take_register(taken.sums, thread, i, register_of(taken, i));
+      read_register_into_tile(taken.sums, thread, i, register_of(taken, i));
     }
     held = &own->held.add(taken);
   }

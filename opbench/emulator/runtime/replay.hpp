@@ -23,7 +23,7 @@ static WarpLog* take_log(Trace* trace, uint32_t warp) {
   return trace->logs[warp] = log;
 }
 
-static void give_back_log(Trace* trace, uint32_t warp) {
+static void return_log(Trace* trace, uint32_t warp) {
   WarpLog* log = trace->logs[warp];
   if (!log) return;
   log->next_free = trace->free_logs;
@@ -97,7 +97,7 @@ struct Replay {
   CallStack* calls;
 };
 
-static inline uint32_t head(const Replay* replay, uint32_t lane) {
+static inline uint32_t next_event(const Replay* replay, uint32_t lane) {
   const LaneLog* log = &replay->log->lanes[lane];
   return log->control[log->events_read];
 }
@@ -163,7 +163,7 @@ static inline void count_block(Trace* trace, uint32_t site) {
 
 // Counts the branch at which `together` diverge from lanes of the same step; lanes that diverge later are counted here,
 // too.
-static void count_parting(Replay* replay, uint32_t alive, uint32_t together) {
+static void count_divergence(Replay* replay, uint32_t alive, uint32_t together) {
   uint32_t leader = __builtin_ctz(together), step = replay->calls[leader].step, peers = 0;
   for (uint32_t rest = alive; rest; rest &= rest - 1) {
     uint32_t lane = __builtin_ctz(rest);
@@ -181,7 +181,7 @@ static void count_parting(Replay* replay, uint32_t alive, uint32_t together) {
   for (uint32_t rest = staying; rest; rest &= rest - 1) replay->calls[__builtin_ctz(rest)].step = 0;
 }
 
-static void meet(WarpLog* log) {
+static void merge_lane_classes(WarpLog* log) {
   log->class_count = 1;
   log->classes[0] = ~0u;
 }
@@ -205,14 +205,14 @@ static void replay_together(Replay* replay, uint32_t lanes, uint32_t events) {
         follow_call(&replay->calls[__builtin_ctz(rest)], control[step]);
       }
     } else if (kind == kEventSync) {
-      meet(replay->log);
+      merge_lane_classes(replay->log);
     }
   }
   if (block) enter_block(replay, lanes, block);
   advance(replay, lanes, events, accesses);
 }
 
-static uint32_t unread_lanes(const WarpLog* log) {
+static uint32_t lanes_with_events(const WarpLog* log) {
   uint32_t unread = 0;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (log->lanes[lane].events_read < log->lanes[lane].events) unread |= 1u << lane;
@@ -251,29 +251,29 @@ static void split_classes(WarpLog* log, uint32_t alive, uint32_t together) {
 }
 
 // Replays one step of lanes that are at different positions.
-static void replay_least(Replay* replay, uint32_t alive) {
+static void replay_first_lanes(Replay* replay, uint32_t alive) {
   uint32_t best = kNobody, together = 0, meeting = 0;
   for (uint32_t rest = alive; rest; rest &= rest - 1) {
-    uint32_t lane = __builtin_ctz(rest), control = head(replay, lane);
+    uint32_t lane = __builtin_ctz(rest), control = next_event(replay, lane);
     if (event_kind(control) == kEventSync) {
       meeting |= 1u << lane;
       continue;
     }
     const CallStack* calls = &replay->calls[lane];
-    if (best != kNobody && control == head(replay, best) && same_calls(calls, &replay->calls[best])) {
+    if (best != kNobody && control == next_event(replay, best) && same_calls(calls, &replay->calls[best])) {
       together |= 1u << lane;
-    } else if (best == kNobody || comes_before(calls, control, &replay->calls[best], head(replay, best))) {
+    } else if (best == kNobody || comes_before(calls, control, &replay->calls[best], next_event(replay, best))) {
       best = lane;
       together = 1u << lane;
     }
   }
   if (best == kNobody) {
-    meet(replay->log);
+    merge_lane_classes(replay->log);
     advance(replay, meeting, 1, 0);
     return;
   }
   split_classes(replay->log, alive, together);
-  count_parting(replay, alive, together);
+  count_divergence(replay, alive, together);
   replay_together(replay, together, 1);
 }
 
@@ -284,18 +284,18 @@ static void replay_warp(Worker* worker, uint32_t warp, uint32_t open) {
   if (trace->caches) choose_stream(trace->caches, warp);
   Replay replay = {trace, log, &trace->calls[warp * kLanes]};
   for (;;) {
-    uint32_t alive = unread_lanes(log);
+    uint32_t alive = lanes_with_events(log);
     if (!alive || open & ~alive) return;
     uint32_t common = common_events(&replay, alive);
     if (common) {
       replay_together(&replay, alive, common);
     } else {
-      replay_least(&replay, alive);
+      replay_first_lanes(&replay, alive);
     }
   }
 }
 
-static void make_room(LaneLog* log) {
+static void grow_log(LaneLog* log) {
   uint32_t events = log->events - log->events_read, addresses = log->addresses - log->addresses_read;
   memmove(log->control, log->control + log->events_read, events * sizeof *log->control);
   memmove(log->address, log->address + log->addresses_read, addresses * sizeof *log->address);
@@ -310,7 +310,7 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
   if (!log) return;
   if (!worker->fibers) {
     replay_warp(worker, warp, 0);
-    give_back_log(trace, warp);
+    return_log(trace, warp);
     return;
   }
   if (runnable(worker, warp)) return;
@@ -318,13 +318,13 @@ void trace_lane_stopped(Worker* worker, uint32_t warp) {
   if (!paused) {
     if (worker->at_warp[warp]) return;  // these lanes will continue in this log
     replay_warp(worker, warp, 0);
-    give_back_log(trace, warp);
+    return_log(trace, warp);
     return;
   }
   replay_warp(worker, warp, paused);
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     LaneLog* own = &log->lanes[lane];
-    if (own->events_read) make_room(own);
+    if (own->events_read) grow_log(own);
     if (own->events < kLogLength) halt(worker, worker->paused, warp, 1u << lane, false);
   }
 }

@@ -10,7 +10,7 @@
 
 // Returns whether the contested bytes are unchanged. Between blocks the value must also be one small number, as of a
 // flag: blocks that compute the same elements twice are a mistake.
-static bool stores_the_same(const PendingStore* store) {
+static bool stores_same_value(const PendingStore* store) {
   const unsigned char* now = (const unsigned char*)store->address;
   bool small = store->other.access != OPB_ACCESS_LOAD, first = true;
   for (uint32_t byte = 0; byte < store->bytes; ++byte) {
@@ -28,7 +28,7 @@ static __attribute__((noinline)) void report_pending(Worker* worker) {
   trace->pending_count = 0;
   for (uint32_t index = 0; index < count; ++index) {
     const PendingStore* store = &trace->pending[index];
-    ReportKind kind = stores_the_same(store) ? kReportSameValue : store->kind;
+    ReportKind kind = stores_same_value(store) ? kReportSameValue : store->kind;
     set_current(worker, store->thread);
     trace_report(worker, kind, store->site, store->address, store->bytes, store->access, &store->other);
     set_current(worker, self);
@@ -134,7 +134,7 @@ static __attribute__((noinline)) void report_shared_race(Worker* worker, uint32_
 }
 
 // Adds the last reader of a cell to the set of earlier readers, before another reader replaces it.
-static __attribute__((noinline)) void keep_reader(Trace* trace, SharedCell* cell) {
+static __attribute__((noinline)) void store_reader(Trace* trace, SharedCell* cell) {
   AccessSets* sets = &trace->thread_sets;
   if (trace->thread_sets_interval != trace->interval || !sets->nodes.count) {
     reset_access_sets(sets);
@@ -180,7 +180,7 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
         cell->other_site = cell->read_site;
       }
       flags |= between_warps ? kSeveralWarps : kSeveralLanes;
-      if (__builtin_expect(trace->partial_barriers, 0)) keep_reader(trace, cell);
+      if (__builtin_expect(trace->partial_barriers, 0)) store_reader(trace, cell);
     }
   } else {
     cell->readers = 0;
@@ -207,8 +207,8 @@ static __attribute__((noinline)) bool overwrites_update(Worker* worker, const Sh
          !has_seen(worker, address, cell->writer & kThreadMask);
 }
 
-static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access,
-                                                            uint32_t self, Reader* found) {
+static __attribute__((noinline)) bool stored_reader_unordered(const Trace* trace, const SharedCell* cell,
+                                                              uint32_t access, uint32_t self, Reader* found) {
   const List<AccessNode>& nodes = trace->thread_sets.nodes;
   for (uint32_t at = cell->readers; at; at = nodes.items[at].parent) {
     const AccessNode& node = nodes.items[at];
@@ -246,7 +246,7 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
     *found = last;
     return true;
   }
-  return cell->readers && kept_reader_unordered(trace, cell, access, self, found);
+  return cell->readers && stored_reader_unordered(trace, cell, access, self, found);
 }
 
 // Splits all cells to the size of the smallest access, so that threads that write neighbouring halves do not race.
@@ -293,7 +293,7 @@ static inline bool may_precede(Worker* worker, const SharedCell* cell, uintptr_t
   }
   if (__builtin_expect(!(cell->writer & kUnfencedFlag), 1)) return false;
   if (both_writes_synchronise(trace, access, cell->writer, self)) return false;
-  if (lock_taken_early(trace, self, trace->block, writer) == kNobody) return false;
+  if (lock_without_acquire_fence(trace, self, trace->block, writer) == kNobody) return false;
   *early = kTakenEarly;
   return true;
 }
@@ -332,7 +332,7 @@ static inline bool reads_back_too_early(const Trace* trace, const SharedCell* ce
 }
 
 // Returns kBothVolatile if both accesses are volatile, for the report's advice on code written for GPUs before Volta.
-static inline uint32_t volatile_too(const Trace* trace, uint16_t other) {
+static inline uint32_t both_volatile_flag(const Trace* trace, uint16_t other) {
   return trace->is_volatile && other & kVolatileFlag && !(other & kAtomicFlag) ? kBothVolatile : 0;
 }
 
@@ -342,7 +342,7 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
   auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access, ReportKind kind) {
     CellRange range = {(uintptr_t)worker->shared_base + ((cell - trace->shared_cells) << trace->shared_shift),
                        1u << trace->shared_shift};
-    uint32_t instructions = kind == kReportSharedRace ? 2 | volatile_too(trace, other) : 2;
+    uint32_t instructions = kind == kReportSharedRace ? 2 | both_volatile_flag(trace, other) : 2;
     report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access, kind,
                        instructions | early, range);
   };
@@ -496,7 +496,7 @@ static bool is_strong_write_ordered(const GlobalAccess& now, uint32_t block) {
 
 // Returns whether this thread reads volatile data after a flag that another block has set after a fence of block scope:
 // the fence shows that the data must come before the flag, but does not order them for other blocks.
-static bool is_published_narrowly(const GlobalAccess& now, uint32_t block) {
+static bool is_published_by_block_fence(const GlobalAccess& now, uint32_t block) {
   const Trace* trace = now.worker->trace;
   if (!trace->whole->releases_within_block || !(now.packed & now.cell->write_site & kVolatileSite)) return false;
   const uint32_t self = now.worker->current, own = location_at(now.worker->trace->whole, now.address, false);
@@ -522,14 +522,14 @@ static bool overwrites_update_of_block(const GlobalAccess& now) {
   };
   if (read && (block_of(trace, cell->reader) == trace->block || contains_own(cell->readers))) return false;
   return is_changed_by_update(trace, now.address) && !contains_own(cell->updaters) &&
-         !has_looked_at(now.worker, now.address);
+         !has_polled(now.worker, now.address);
 }
 
 // Returns whether another block wrote in a critical section before an acquire fence, and only its lock orders it with
 // this access.
-static bool is_written_early(const GlobalAccess& now, uint32_t block) {
+static bool is_written_before_acquire_fence(const GlobalAccess& now, uint32_t block) {
   if (__builtin_expect(!(now.cell->write_site & kUnfencedSite), 1)) return false;
-  const uint32_t lock = lock_taken_early(now.worker->trace, now.worker->current, block, kNobody);
+  const uint32_t lock = lock_without_acquire_fence(now.worker->trace, now.worker->current, block, kNobody);
   return lock != kNobody && !is_write_ordered(now, block, lock);
 }
 
@@ -565,13 +565,13 @@ static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
   if (is_strong(cell->write_site) && !strong) return judge_plain_read(now);
   if (writer == now.worker->trace->block) return;
   if (is_strong_pair(now.worker, now.packed, cell->write_site, writer)) {
-    if (is_published_narrowly(now, writer)) {
+    if (is_published_by_block_fence(now, writer)) {
       report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, OPB_ACCESS_STORE,
                          kNarrowFence);
     }
     return;
   }
-  const bool early = is_written_early(now, writer);
+  const bool early = is_written_before_acquire_fence(now, writer);
   if (early || !is_write_ordered(now, writer)) {
     report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site),
                        early ? kTakenEarly : 0);
@@ -613,7 +613,7 @@ static void judge_writer(const GlobalAccess& now) {
       cell->updaters = add_access(&trace->whole->block_sets, cell->updaters, writer, cell->writer, cell->write_site,
                                   now.worker->team->size > 1);
     }
-  } else if (meets && is_written_early(now, writer)) {
+  } else if (meets && is_written_before_acquire_fence(now, writer)) {
     report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site),
                        kTakenEarly);
   }
@@ -687,7 +687,7 @@ static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemor
   auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access) {
     CellRange range = {memory->start + ((uintptr_t)(cell - memory->threads) << memory->shift), 1u << memory->shift};
     report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access,
-                       kReportThreadRace, volatile_too(trace, other) | early, range);
+                       kReportThreadRace, both_volatile_flag(trace, other) | early, range);
   };
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;

@@ -80,7 +80,7 @@ static __attribute__((noinline)) void poll_location(Worker* worker, uint32_t sit
   if (++trace->idle > kIdlePolls) {
     trace->idle = 0;
     if (copies_are_under_way(worker)) {
-      land_next(worker);
+      complete_next_load(worker);
     } else if (!run_other_block(worker)) {
       if (!worker->fibers) become_fibers(worker);
       report_idle(worker, site, address);

@@ -37,7 +37,7 @@ struct BulkRow {
 };
 
 template <class Visit>
-static void each_row(const opb_tensor_map& map, const opb_place& place, Visit visit) {
+static void for_each_row(const opb_tensor_map& map, const opb_place& place, Visit visit) {
   int64_t at[5] = {};
   for (uint32_t axis = 1; axis < map.rank; ++axis) at[axis] = place.at[axis];
   uint32_t index[5] = {}, rows = row_count(map);
@@ -65,7 +65,7 @@ static void each_row(const opb_tensor_map& map, const opb_place& place, Visit vi
 
 // Calls visit(offset in shared memory, global address, first existing byte, last + 1) for every 16 bytes of a copy.
 template <class Visit>
-static void each_piece(const Bulk& copy, Visit visit) {
+static void for_each_16_bytes(const Bulk& copy, Visit visit) {
   if (copy.bytes) {
     for (uint32_t done = 0; done < copy.bytes; done += 16) visit(copy.shared + done, copy.from + done, 0u, 16u);
     return;
@@ -73,7 +73,7 @@ static void each_piece(const Bulk& copy, Visit visit) {
   const opb_tensor_map& map = copy.map;
   const uint32_t span = map.swizzle ? 16u << map.swizzle : 0, pitch = row_pitch(map), inner = inner_bytes(map);
   const int64_t end = (int64_t)map.dims[0] * map.bytes;
-  each_row(map, copy.place, [&](const BulkRow& row) {
+  for_each_row(map, copy.place, [&](const BulkRow& row) {
     for (uint32_t done = 0; done < inner; done += 16) {
       uint32_t to = copy.shared + row.number * pitch + done;
       int64_t at = row.first + done, low = at < 0 ? -at : 0, high = end - at < 16 ? end - at : 16;

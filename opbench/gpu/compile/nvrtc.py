@@ -28,7 +28,7 @@ OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-op
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledModule:
     """A compiled cubin in the cache, with resources and warnings from the compiler's log."""
 
     cubin: Path
@@ -278,7 +278,7 @@ def _cache_key(sources: Iterable[Source], options: Iterable[str], version: tuple
     return digest.hexdigest()[:24]
 
 
-def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
+def compile_cubin(request: BuildRequest, arch: str) -> CompiledModule:
     """Compile a request to a cubin, or reuse the cached one; raise CompileError with the compiler's messages.
 
     A file that has host code, or that does not compile as a whole, is reduced to what its kernels need.
@@ -314,7 +314,7 @@ def options_of(request: BuildRequest, arch: str) -> list[str]:
     return [f"-arch={arch}", *OPTIONS, *macros, *request_folders, *include_options(arch)]
 
 
-def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
+def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> CompiledModule:
     """Compile a source text to a cubin, or reuse the cached one; raise CompileError."""
     name, compiler = str(request.source), library(arch)
     options = options_of(request, arch)
@@ -332,7 +332,9 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
             raise unknown_kernel_error(log, request, sources) or _compile_error(log)
-        compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
+        compiled = CompiledModule(
+            cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value}
+        )
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # Write the cubin last, so that every cubin in the cache has its record and its PTX.
         paths.write_atomically(record_path, json.dumps(record, indent=1).encode())
@@ -358,7 +360,7 @@ def kernel_names(cubin: bytes) -> set[str]:
     return {match.decode() for match in re.findall(rb"\.text\.([A-Za-z_]\w*)(?=\0)", cubin)}
 
 
-def _from_cache(cubin: Path, record_path: Path, arch: str) -> Compiled | None:
+def _from_cache(cubin: Path, record_path: Path, arch: str) -> CompiledModule | None:
     """Return the cubin of an earlier compilation; None if it is missing or damaged."""
     try:
         record = json.loads(record_path.read_text())
@@ -366,7 +368,7 @@ def _from_cache(cubin: Path, record_path: Path, arch: str) -> Compiled | None:
             return None
         resources = {kernel: KernelResources(**values) for kernel, values in record["resources"].items()}
         warnings, names = tuple(record["warnings"]), record.get("names", {})
-        return Compiled(cubin, arch, resources, record["spill_bytes"], warnings, names)
+        return CompiledModule(cubin, arch, resources, record["spill_bytes"], warnings, names)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -160,7 +160,7 @@ def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool =
     return CompiledKernels(arch, kernels, code_bytes, spills, code, cubin.machine_code_sha256)
 
 
-def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, KernelResources]:
+def kernel_resources(compiled: nvrtc.CompiledModule, cubin: Cubin) -> dict[str, KernelResources]:
     """Return the resources of each kernel, by its name in the request."""
     name_by_symbol = {mangled: name for name, mangled in compiled.names.items()}
     return {

@@ -133,7 +133,7 @@ def _locate(
     line_by_instruction: Mapping[tuple[str, int], tuple[str, int]],
     sources: Mapping[str, Mapping[int, str]],
 ) -> SampledKernel:
-    """Return the kernel whose instructions have their source lines, with the sources of these lines only."""
+    """Return the kernel with the source line of each instruction, and with the text of these lines only."""
     located = []
     for instruction in kernel.instructions:
         file, line = (

@@ -164,7 +164,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         if self._trained_by is None:
             saved_buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             static_inputs = tuple(input_name.clone(memory_format=torch.preserve_format) for input_name in inputs)
-            graphed = torch.cuda.make_graphed_callables(_Recorded(self), static_inputs)
+            graphed = torch.cuda.make_graphed_callables(_RecordedNetwork(self), static_inputs)
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(saved_buffers[name])  # recording changed the buffers, so they are restored
             self.__dict__["_trained_by"] = (
@@ -273,7 +273,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return [torch_operators.to_declared_axes(node.problem, out)]
 
 
-class _Recorded(nn.Module):  # type: ignore[misc]
+class _RecordedNetwork(nn.Module):  # type: ignore[misc]
     """The module that PyTorch records as a graph for training: all nodes, with the model's parameters."""
 
     def __init__(self, network: CompiledNetwork) -> None:

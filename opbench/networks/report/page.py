@@ -61,7 +61,7 @@ def _chart_for_page(chart: Chart | None) -> Drawn:
     """Return a chart for the page, scaled so that its text has the size of the page's small text."""
     if chart is None:
         return None
-    return {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+    return {**chart.template_values(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
 
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: Drawn = None) -> str:

@@ -109,7 +109,7 @@ def loss_chart(record: TrainingRecord) -> Chart:
 
 def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
     drawn = {
-        name: {**chart.drawn(name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
+        name: {**chart.template_values(name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
         for name, chart in charts.items()
     }
     commit = short_revision(record.revision)

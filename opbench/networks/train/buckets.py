@@ -23,7 +23,7 @@ GAIN_FACTOR = 2
 
 def micro_batch(training: Training, exchange: Exchange) -> list[Node]:
     """Return the nodes of one micro-batch, without those that sum gradients or run once per step."""
-    return [n for n in training.graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
+    return [n for n in training.graph.nodes if n.name not in exchange.nodes_per_step and n.name != exchange.adding_node]
 
 
 def gradient_buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
@@ -35,12 +35,12 @@ def gradient_buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
     graph, exchange = training.graph, training.exchange
     if exchange is None:
         return []
-    elements = graph.values[exchange.total].elements
+    elements = graph.values[exchange.total_state].elements
     written = sorted(
         (graph.memory_range(value)[1], index)
         for index, node in enumerate(micro_batch(training, exchange))
         for value in node.outputs.values()
-        if graph.base(value) == exchange.written
+        if graph.base(value) == exchange.written_state
     )
     starts = [start for start, _ in written]
     new_buckets: list[Bucket] = []
@@ -55,22 +55,25 @@ def gradient_buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
 
 
 def overlapped_buckets(
-    training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], reduced_s: Callable[[Node], float]
+    training: Training,
+    bucket_bytes: int,
+    expected_s: Callable[[Node], float],
+    expected_s_on_fewer: Callable[[Node], float],
 ) -> list[str]:
     """Return the nodes that should leave some multiprocessors to an exchange that runs at the same time.
 
-    Otherwise a grid as large as the device waits in part until the exchange ends. `reduced_s` is the time of a
-    node in seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange
+    Otherwise a grid as large as the device waits in part until the exchange ends. `expected_s_on_fewer` is the time of
+    a node in seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange
     waits for all micro-batches.
     """
     exchange = training.exchange
-    if exchange is None or exchange.adds:
+    if exchange is None or exchange.adding_node:
         return []
     range_by_node, now_s, until_s = dict(gradient_buckets(training, bucket_bytes)), 0.0, 0.0
     names: list[str] = []
     for index, node in enumerate(micro_batch(training, exchange)):
         node_s = expected_s(node)
-        if now_s < until_s and GAIN_FACTOR * (reduced_s(node) - node_s) <= min(until_s - now_s, node_s):
+        if now_s < until_s and GAIN_FACTOR * (expected_s_on_fewer(node) - node_s) <= min(until_s - now_s, node_s):
             names.append(node.name)
         now_s += node_s
         if index in range_by_node:

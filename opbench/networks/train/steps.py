@@ -21,7 +21,7 @@ WARM_UP, REPEATS = 3, 20
 """Steps before the measurement, and steps that are timed."""
 AllReduce = Callable[[Buffer], Launch]
 """A function that returns a launch which sums a buffer over all ranks, in place."""
-_Launched = tuple[str, Launch, Mapping[str, str]]
+NamedLaunch = tuple[str, Launch, Mapping[str, str]]
 """A node's name and launch, and the states that it uses in place of others."""
 
 
@@ -88,7 +88,7 @@ class Step:
     def _build_launches(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
         exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
         names = [node.name for node in micro_batch(self.training, exchange)]
-        overlapped = all_reduce is not None and not exchange.adds
+        overlapped = all_reduce is not None and not exchange.adding_node
         self._add_phase(
             self._first_micro_batch(names),
             gradient_buckets(self.training, bucket_bytes) if overlapped else (),
@@ -96,19 +96,19 @@ class Step:
         )
         for _ in range(self.training.recipe.accumulate - 1):
             self._add_phase([(name, launches[name], {}) for name in names])
-            self._add_phase([(exchange.adds, launches[exchange.adds], {})])
+            self._add_phase([(exchange.adding_node, launches[exchange.adding_node], {})])
         if all_reduce is not None and not overlapped:
             self._add_all_reduce(all_reduce, (0, self._gradient_elements), tuple(self._last_launches))
-        self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
+        self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.nodes_per_step])
 
-    def _first_micro_batch(self, names: Sequence[str]) -> list[_Launched]:
+    def _first_micro_batch(self, names: Sequence[str]) -> list[NamedLaunch]:
         """Return the launches of the first micro-batch, which writes directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
-        replaced_states = {exchange.written: exchange.total} if exchange.adds else {}
-        launches: list[_Launched] = []
+        replaced_states = {exchange.written_state: exchange.total_state} if exchange.adding_node else {}
+        launches: list[NamedLaunch] = []
         for name in names:
             node = graph.node(name)
-            writes_gradients = any(graph.base(value) == exchange.written for value in node.outputs.values())
+            writes_gradients = any(graph.base(value) == exchange.written_state for value in node.outputs.values())
             if replaced_states and writes_gradients:
                 launches.append((name, self.context.bind_node(node, replaced_states), replaced_states))
             else:
@@ -117,7 +117,7 @@ class Step:
 
     def _add_phase(
         self,
-        launches: Sequence[_Launched],
+        launches: Sequence[NamedLaunch],
         buckets: Sequence[tuple[int, tuple[int, int]]] = (),
         all_reduce: AllReduce | None = None,
     ) -> None:
@@ -147,8 +147,8 @@ class Step:
         order.
         """
         start, end = span
-        arena = self.context.buffer(self._exchange.total)
-        range_tensor = Tensor(f"{self._exchange.total}[{start}:{end}]", (end - start,), "f32")
+        arena = self.context.buffer(self._exchange.total_state)
+        range_tensor = Tensor(f"{self._exchange.total_state}[{start}:{end}]", (end - start,), "f32")
         view = self._backend.view(arena, range_tensor, start * DTYPES["f32"].itemsize)
         previous_exchange = (self._last_exchange,) if self._last_exchange >= 0 else ()
         predecessors = tuple(sorted({*after, *previous_exchange}))
@@ -164,7 +164,7 @@ class Step:
 
     @property
     def _gradient_elements(self) -> int:
-        return self.training.graph.values[self._exchange.total].elements
+        return self.training.graph.values[self._exchange.total_state].elements
 
     # Running the step -----------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Step:
             step_launch.launch()
         backend.synchronize()
         written = {value.updates for value in network.graph.values.values()} - {""}
-        written |= {self._exchange.written, self._exchange.total}
+        written |= {self._exchange.written_state, self._exchange.total_state}
         network.write_state({name: network.graph.state[name] for name in sorted(written)})
         return backend.graph([(step_launch.launch, step_launch.after) for step_launch in self.launches])
 
@@ -271,6 +271,6 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
 def launches_of(training: Training, name: str) -> int:
     """Return how often a step launches a node on one device."""
     exchange, times = training.exchange, training.recipe.accumulate
-    if exchange is None or name in exchange.once:
+    if exchange is None or name in exchange.nodes_per_step:
         return 1
-    return times - 1 if name == exchange.adds else times
+    return times - 1 if name == exchange.adding_node else times

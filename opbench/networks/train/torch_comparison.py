@@ -121,7 +121,7 @@ class TorchComparison:
         step.launch()
         step.context.settle()
         state_names = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
-        total = training.exchange.total if training.exchange else "gradients"
+        total = training.exchange.total_state if training.exchange else "gradients"
         state = network.read_state("losses", total, "parameters", *state_names)
         # opbench's optimiser scales gradients by the last rate while it reads them; PyTorch scales them in place.
         if "rates" in state:

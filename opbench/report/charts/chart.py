@@ -32,7 +32,7 @@ class Chart:
     """The text of each point by the point's SVG group id."""
     note: str = ""
 
-    def drawn(self, prefix: str) -> dict[str, JSON]:
+    def template_values(self, prefix: str) -> dict[str, JSON]:
         """Return the chart's values for a page template; `prefix` makes its SVG ids unique in the page."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
         return {"svg": Markup(svg), "title": self.title, "note": self.note}

@@ -116,7 +116,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failure_summary(run),
         faults=_faults(all_sections, anchors),
-        against=context.against.drawn("against") if context.against else None,
+        against=context.against.template_values("against") if context.against else None,
         overview=lines,
         marks=footnote_marks(str(line["above"]) for line in lines),
         with_overview=len(all_sections) > 1 or (context.timed and bool(all_sections)),
@@ -185,9 +185,9 @@ def _operators(context: PageContext, all_sections: Sequence[Section], anchors: S
         entry["sections"].append(_section(context, section, anchor))
     for name, entry in operators.items():
         chart = context.charts.get((name, ""))
-        entry["ladder"] = chart.drawn(f"{entry['anchor']}-problems") if chart else None
+        entry["ladder"] = chart.template_values(f"{entry['anchor']}-problems") if chart else None
         crossover_chart = context.crossovers.get(name)
-        entry["crossover"] = crossover_chart.drawn(f"{entry['anchor']}-sizes") if crossover_chart else None
+        entry["crossover"] = crossover_chart.template_values(f"{entry['anchor']}-sizes") if crossover_chart else None
     return list(operators.values())
 
 
@@ -226,7 +226,7 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "failures": _failure_rows(section.failures, context.results),
         "unsupported": _failure_rows(section.unsupported, {}),
         "unsupported_count": sentences.count_noun(len(section.unsupported), "case"),
-        "chart": chart.drawn(f"{anchor}--chart") if chart else None,
+        "chart": chart.template_values(f"{anchor}--chart") if chart else None,
         "without_chart": key in context.without_chart,
         "counters": counters_table(section, context.run.counters),
         "limits": _limits(section, context),

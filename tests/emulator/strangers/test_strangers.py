@@ -34,7 +34,7 @@ def test_compiles_for_a_gpu_as_it_is() -> None:
         problem = catalog.operator(variant.operator).examples()[-1]
         requests.append(Case(variant, variant.configs[0], problem).request())
     compiled = compile_all(requests, "sm_90")
-    assert {r.source.name: str(c) for r, c in compiled.items() if not isinstance(c, nvrtc.Compiled)} == {}
+    assert {r.source.name: str(c) for r, c in compiled.items() if not isinstance(c, nvrtc.CompiledModule)} == {}
 
 
 def test_macros_of_the_host_refuse_nothing(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ OPTIONS_SINCE = (12, 9)
 
 def compile_all(
     requests: Iterable[BuildRequest], arch: str, workers: int = 0
-) -> dict[BuildRequest, nvrtc.Compiled | CompileError]:
+) -> dict[BuildRequest, nvrtc.CompiledModule | CompileError]:
     """Compile many requests in parallel; an error becomes the result of its own request only."""
 
-    def attempt(request: BuildRequest) -> nvrtc.Compiled | CompileError:
+    def attempt(request: BuildRequest) -> nvrtc.CompiledModule | CompileError:
         try:
             return nvrtc.compile_cubin(request, arch)
         except CompileError as error:
