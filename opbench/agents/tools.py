@@ -412,7 +412,7 @@ def _explain_answer(
 
 def _advice(advice: insight.Advice, advised: CaseAdvice, lines_by_file: Mapping[str, Mapping[int, str]]) -> Advice:
     """Return one piece of advice as a client sees it; its gains are None if they cannot be estimated."""
-    low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
+    low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.has_gains else (None, None, None)
     return Advice(
         file=path_from_here(advice.file) if advice.file else "",
         line=advice.line,

@@ -81,7 +81,7 @@ class PreparedProblem:
         return random.Random(f"{self.secret}/{self.problem.name}{self.problem}/{purpose}")
 
     @functools.cached_property
-    def fresh_seed(self) -> int:
+    def second_seed(self) -> int:
         """Return the seed of the inputs "again" and "shifted", which differs from the first seed."""
         return self.rng("again").getrandbits(31)
 
@@ -124,7 +124,7 @@ class PreparedProblem:
             return self.doubled_inputs()
         if kind in SPECIAL_INPUTS:
             return with_special_inputs(self.problem, self.problem.make_inputs(self.seed), kind, self.seed)
-        seed = {"again": self.fresh_seed, "shifted": self.fresh_seed + 1}.get(kind, self.seed)
+        seed = {"again": self.second_seed, "shifted": self.second_seed + 1}.get(kind, self.seed)
         return self.problem.make_inputs(seed, integers=kind == "integers")
 
     def doubled_inputs(self) -> Arrays:

@@ -23,7 +23,7 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TR
     "threshold_percent",
     type=click.FloatRange(min=0, min_open=True),
     metavar="PERCENT",
-    help="Ignore smaller changes [default: the resolution of the two runs, at least 1].",
+    help="Ignore changes below this percentage [default: the smallest that the runs can show, at least 1].",
 )
 @click.option("--force", is_flag=True, help="Compare even if the environments differ.")
 @click.option("--all", "show_all", is_flag=True, help="Also list unchanged cases and cases that could not be compared.")

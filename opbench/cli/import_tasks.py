@@ -28,7 +28,7 @@ out_option = click.option(
 
 @click.group("import")
 def import_command() -> None:
-    """Make operators of the task files of other benchmarks, and .cu files of their kernels.
+    """Make operators from the task files of other benchmarks, and .cu files of their kernels.
 
     Tasks need PyTorch. They are Python code, which opbench runs: import only tasks that you trust.
     """
@@ -38,7 +38,7 @@ def import_command() -> None:
 @source_argument
 @out_option
 def kernelbench_command(source: Path, out: Path) -> None:
-    """Make an operator of each KernelBench task in DIR.
+    """Make an operator from each KernelBench task in DIR.
 
     Exit codes: 0 all tasks were imported, 1 some were not.
     """
@@ -51,7 +51,7 @@ def kernelbench_command(source: Path, out: Path) -> None:
 @source_argument
 @out_option
 def flashinfer_command(source: Path, out: Path) -> None:
-    """Make an operator of each FlashInfer-Bench definition in DIR.
+    """Make an operator from each FlashInfer-Bench definition in DIR.
 
     Exit codes: 0 all definitions were imported, 1 some were not.
     """

@@ -27,7 +27,7 @@ from opbench.cli.options import gpu_option
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Stop a case that takes longer.",
+    help="Stop a case that takes longer than this.",
 )
 @gpu_option
 def mcp_command(root: Path, trust: bool, time_limit_s: float, gpu: str) -> None:

@@ -41,7 +41,7 @@ gpu_option = click.option(
     default="h200",
     show_default=True,
     metavar="NAME",
-    help="The GPU for which to predict when none is present.",
+    help="Without a GPU, predict lower bounds for this GPU model.",
     shell_complete=completion.gpus,
 )
 page_option = click.option(

@@ -36,7 +36,7 @@ class JudgeOptions:
     gpu: str = option("h200", "The GPU for which NVRTC compiles the kernels.", metavar="NAME", completer="gpus")
     time_limit_s: float | None = option(
         None,
-        "Stop a case that takes longer [default: the limit of the task, else 60].",
+        "Stop a case that takes longer than this [default: the limit of the task, else 60].",
         "--time-limit",
         metavar="SECONDS",
         minimum=0.1,

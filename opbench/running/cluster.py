@@ -85,7 +85,7 @@ class _WorkerPool:
         self._suite, self._options, self._client, self._wait_s, self._sink = suite, options, client, wait_s, sink
         modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
         limits = modelled_gpu.limits if modelled_gpu else None
-        self._order = remote.RunOrder(
+        self._remote_run = remote.RemoteRun(
             f"opbench-{uuid.uuid4().hex}",
             OpenBackend(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
             RunSettings(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
@@ -94,7 +94,7 @@ class _WorkerPool:
             remote.variants_digest(options.roots),
         )
         self._roots = Catalog(options.roots).roots
-        self._inbox = Queue(self._order.run, client=client)
+        self._inbox = Queue(self._remote_run.run, client=client)
         self._workers: dict[str, _RemoteWorker] = {}
         self._refused: set[str] = set()
         self._environments: dict[str, Environment] = {}
@@ -144,7 +144,7 @@ class _WorkerPool:
             for worker in left_workers:
                 self._handle_loss(worker)
         for address in present - set(self._workers) - self._refused:
-            task = self._ask(address, remote.describe_worker, self._order, address)
+            task = self._ask(address, remote.describe_worker, self._remote_run, address)
             self._workers[address] = _RemoteWorker(address, task)
         if self._workers:
             self._no_worker_since = time.monotonic()
@@ -221,7 +221,7 @@ class _WorkerPool:
         """
         label, environment = f"{introduction.host} ({worker.address})", introduction.environment
         for key in ("opbench", "variants"):
-            worker_value, run_value = getattr(introduction, key), getattr(self._order, key)
+            worker_value, run_value = getattr(introduction, key), getattr(self._remote_run, key)
             if worker_value not in ("", run_value):
                 message = f"{label}: has {key} {worker_value}, and here it is {run_value}; install the same on both"
                 fault = EnvironmentFault(
@@ -247,7 +247,7 @@ class _WorkerPool:
             file.begin(common_environment([environment]))
         self._environments[label] = environment
         worker.name, worker.idle = f"worker {device_number}", True
-        worker.device = environment.uuid or f"{self._order.run[8:16]}-{device_number}"
+        worker.device = environment.uuid or f"{self._remote_run.run[8:16]}-{device_number}"
         file.device(
             RunDevice(environment, device_number, worker.name, worker.device, introduction.host, introduction.ceilings)
         )
@@ -268,10 +268,10 @@ class _WorkerPool:
         self._attempts += 1
         worker.idle, worker.number = False, self._attempts
         packed = [remote.pack_for_worker(case, self._roots) for case in cases]
-        problem = remote.ProblemOrder(
+        problem = remote.RemoteProblem(
             self._attempts, packed, frozenset(self._suspects), self._dispatch.reports_each_launch(worker.address)
         )
-        arguments = (self._order, problem, worker.address, worker.device)
+        arguments = (self._remote_run, problem, worker.address, worker.device)
         worker.task = self._ask(worker.address, run_and_send, *arguments)
 
     def _receive(self) -> None:
@@ -298,13 +298,15 @@ class _WorkerPool:
     def close(self) -> None:
         """End all tasks of this run on the remote workers."""
         with suppress(Exception):  # a lost scheduler has ended its workers already
-            self._client.run(remote.end_run, self._order.run, on_error="ignore")
+            self._client.run(remote.end_run, self._remote_run.run, on_error="ignore")
             self._inbox.close()
 
 
-def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, address: str, device: str) -> Mapping[str, str]:
+def run_and_send(
+    remote_run: remote.RemoteRun, problem: remote.RemoteProblem, address: str, device: str
+) -> Mapping[str, str]:
     """Run a problem in a Dask worker; send each message after the client has received the message before."""
     from distributed import Queue
 
-    outbox = Queue(order.run)
-    return remote.run_problem(order, problem, address, device, outbox.put)
+    outbox = Queue(remote_run.run)
+    return remote.run_problem(remote_run, problem, address, device, outbox.put)

@@ -26,7 +26,7 @@ class CaseOptions:
     )
     time_limit_s: float | None = option(
         None,
-        "Stop a case that takes longer [default: the limit of the suite, else 60].",
+        "Stop a case that takes longer than this [default: the limit of the suite, else 60].",
         "--time-limit",
         metavar="SECONDS",
         minimum=0.1,
@@ -84,7 +84,9 @@ class RunOptions(CaseOptions):
         metavar="dask://HOST:PORT|slurm:FILE.toml",
     )
     resume: bool = option(False, "Complete the run in --out without repeating finished cases.")
-    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", completer="gpus")
+    gpu: str = option(
+        "h200", "Without a GPU, predict lower bounds for this GPU model.", metavar="NAME", completer="gpus"
+    )
     tls: Tls | None = None
     """Certificates for a scheduler that requires them; None for none."""
     report: bool = True

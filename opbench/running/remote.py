@@ -41,7 +41,7 @@ SendMessage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class RunOrder:
+class RemoteRun:
     """The settings of a run; every worker receives them first."""
 
     run: str
@@ -56,13 +56,13 @@ class RunOrder:
 
 
 @dataclass(frozen=True)
-class ProblemOrder:
+class RemoteProblem:
     """One problem with all its cases."""
 
     number: int
     """The unique number of this attempt."""
     cases: Sequence[PackedCase]
-    suspects: frozenset[str]
+    cases_of_lost_workers: frozenset[str]
     """Cases at which a worker died before; one more death fails the case."""
     reports_each_launch: bool = False
     """Whether to report each launch, because a worker died while it measured this problem's cases in turn."""
@@ -100,33 +100,33 @@ def _unpack_from_run(packed: PackedCase, catalog: Catalog) -> Case:
 class _MessageSink:
     """Send the progress and the results of a problem to the scheduler."""
 
-    order: ProblemOrder
+    problem: RemoteProblem
     send: SendMessage
 
     def announce(self, phase: str, case: str) -> None:
         """Send the current phase and case."""
-        self.send(json.dumps({"number": self.order.number, "phase": phase, "case": case}))
+        self.send(json.dumps({"number": self.problem.number, "phase": phase, "case": case}))
 
     def started(self, case: str) -> None:
         """Send the case that launches now, if `reports_each_launch` is set: each message takes time between samples."""
-        if self.order.reports_each_launch:
+        if self.problem.reports_each_launch:
             self.announce("measure", case)
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         """Send results, all in one message."""
         messages = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
-        self.send(json.dumps({"number": self.order.number, "ended": messages}))
+        self.send(json.dumps({"number": self.problem.number, "ended": messages}))
 
     def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether an earlier worker died at this case."""
-        return case in self.order.suspects
+        return case in self.problem.cases_of_lost_workers
 
 
 @dataclass
 class _WorkerSession:
     """One worker's device, catalog and faults during one run."""
 
-    order: RunOrder
+    remote_run: RemoteRun
     slot: WorkerSlot
     catalog: Catalog
     folder: tempfile.TemporaryDirectory[str]
@@ -163,16 +163,16 @@ class WorkerDescription:
     """Why the worker cannot take part; empty if it can."""
 
 
-def describe_worker(order: RunOrder, address: str) -> WorkerDescription:
+def describe_worker(remote_run: RemoteRun, address: str) -> WorkerDescription:
     """Return a description of this worker; its device is opened only if version and variants match the run."""
     introduction = WorkerDescription(__version__, platform.node())
     try:
-        introduction = replace(introduction, variants=variants_digest(order.opening.roots))
-        if (introduction.opbench, introduction.variants) != (order.opbench, order.variants):
+        introduction = replace(introduction, variants=variants_digest(remote_run.opening.roots))
+        if (introduction.opbench, introduction.variants) != (remote_run.opbench, remote_run.variants):
             return introduction
-        session = _session_of(order, address)
+        session = _session_of(remote_run, address)
         introduction = replace(introduction, environment=session.slot.worker.open())
-        if order.ceilings:
+        if remote_run.ceilings:
             from opbench.running.probes import ceilings_for_run
 
             (session.slot.ceilings,) = ceilings_for_run(Path(session.folder.name), lambda progress: None)
@@ -181,21 +181,21 @@ def describe_worker(order: RunOrder, address: str) -> WorkerDescription:
         return replace(introduction, fault=str(error))
 
 
-def _session_of(order: RunOrder, address: str) -> _WorkerSession:
+def _session_of(remote_run: RemoteRun, address: str) -> _WorkerSession:
     with _lock:
-        key = (order.run, address)
+        key = (remote_run.run, address)
         if key not in _sessions:
             folder = tempfile.TemporaryDirectory(prefix="opbench-worker-")
-            slot = WorkerSlot(Worker(order.opening, Path(folder.name) / "worker.log"))
-            _sessions[key] = _WorkerSession(order, slot, Catalog(order.opening.roots), folder)
+            slot = WorkerSlot(Worker(remote_run.opening, Path(folder.name) / "worker.log"))
+            _sessions[key] = _WorkerSession(remote_run, slot, Catalog(remote_run.opening.roots), folder)
         return _sessions[key]
 
 
 def run_problem(
-    order: RunOrder, problem: ProblemOrder, address: str, device: str, send: SendMessage
+    remote_run: RemoteRun, problem: RemoteProblem, address: str, device: str, send: SendMessage
 ) -> Mapping[str, str]:
     """Compile, check and measure one problem; return {}, or the reason of an early end under "lost" or "fault"."""
-    session = _session_of(order, address)
+    session = _session_of(remote_run, address)
     session.slot.device = device
     try:
         session.slot.worker.open()
@@ -203,7 +203,7 @@ def run_problem(
         sink = _MessageSink(problem, send)
         sink.announce("build", str(cases[0].problem))
         session.build(cases)
-        ProblemRun(order.settings, session.faults, sink, BackgroundCompiler(session.slot.worker, "")).run(
+        ProblemRun(remote_run.settings, session.faults, sink, BackgroundCompiler(session.slot.worker, "")).run(
             session.slot, cases
         )
     except WorkerLost as error:

@@ -45,7 +45,7 @@ class TuneOptions:
     energy: bool = option(False, "Rank by energy per launch (in joules, over back-to-back launches) instead of time.")
     compile_limit_s: float = option(
         20.0,
-        "Skip a config that takes longer to compile, and list it [default: 20s].",
+        "Skip a config that takes longer than this to compile, and list it [default: 20s].",
         "--compile-limit",
         metavar="TIME",
         parse=read_seconds(1.0),

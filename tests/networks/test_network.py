@@ -16,7 +16,7 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.records.network import value_lifetimes, variant_of
-from opbench.networks.report import keep_network, phrases, read_network
+from opbench.networks.report import phrases, read_network, store_network_record
 from opbench.networks.report.layout import Sizes, layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
@@ -249,7 +249,7 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
     for peer in older["peers"].values():
         del peer["captured"]
     for name, values in {"lenet": record(made()), "alexnet": slower, "older": older}.items():
-        keep_network(typed(values), tmp_path / "h100" / name)
+        store_network_record(typed(values), tmp_path / "h100" / name)
     table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
     head, _, *rows = table.splitlines()
     assert head.split(" | ")[3] == "speedup" and len(rows) == 2
@@ -269,7 +269,7 @@ def test_memory_is_compared_with_the_smallest_way_of_pytorch(tmp_path: Path) -> 
     compiled["peak_bytes"] = values["memory"]["peak_bytes"]
     peer = smallest_peer(typed(values))
     assert peer is not None and peer.name == "torch.compile, channels_last"
-    keep_network(typed(values), tmp_path / "lenet")
+    store_network_record(typed(values), tmp_path / "lenet")
     assert networks_overview([tmp_path / "lenet"], tmp_path).splitlines()[-1].endswith("| 100 % |")
     assert any("torch.compile, channels_last; ours is 100 %" in line for line in headline(typed(values)))
 
@@ -324,7 +324,7 @@ def test_a_workspace_lives_with_its_node(tmp_path: Path) -> None:
 
 def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
     values = record(made())
-    keep_network(typed(values), tmp_path)
+    store_network_record(typed(values), tmp_path)
     assert read_network(tmp_path) == typed(values)
     for text, refusal in (
         ('{"format": 2}', Refusal("other-version", "format", value=2, allowed=1)),

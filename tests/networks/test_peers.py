@@ -15,7 +15,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.values import Value
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import torch_comparison as module_under_test
-from opbench.networks.plan.torch_comparison import TORCH_MODES, peers, require_known
+from opbench.networks.plan.torch_comparison import TORCH_MODES, peers, require_known_libraries
 from opbench.networks.plan.torch_module import to_module
 from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG
@@ -173,7 +173,7 @@ def test_what_pytorch_is_not_given_is_named() -> None:
     with refuses("other-layout", "conv1", value="nhwc", allowed="nchw"):
         to_module(with_layouts(NETWORKS["lenet"](), {"conv1": "nhwc"}))
     with refuses_name("peer", "jax"):
-        require_known(("torch", "jax"))
+        require_known_libraries(("torch", "jax"))
 
 
 # Ways, ready to be timed -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opbench.networks.records.training import GROUPS, TrainingRecord, keep_training, read_training
+from opbench.networks.records.training import GROUPS, TrainingRecord, read_training, store_training_record
 from opbench.networks.report.training import headline, write_training
 from opbench.records import from_json, to_json
 from support.builders.runs import measurement
@@ -187,7 +187,7 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
 
 
 def test_what_was_kept_is_read_again_and_nothing_else(tmp_path: Path) -> None:
-    keep_training(typed(record(True)), tmp_path)
+    store_training_record(typed(record(True)), tmp_path)
     assert read_training(tmp_path) == typed(record(True)) == read_training(tmp_path / "train.json")
     assert headline(typed(record(False)))[0].startswith("Test accuracy 98.50 % after 400 steps of 32")
     (tmp_path / "train.json").write_text('{"format": 2}')
@@ -202,7 +202,7 @@ def test_a_record_with_the_keys_of_older_versions_is_read(tmp_path: Path) -> Non
     written = record(True)
     first = {"right": False, "text": "PyTorch's step was not computed", "compared": 0}
     written["comparison"] = {"first_step": first, "ways": {}, "versions": {}}
-    keep_training(typed(written), tmp_path)
+    store_training_record(typed(written), tmp_path)
     content = json.loads((tmp_path / "train.json").read_text())
     content["told"] = content.pop("notes")
     content["passes"][0]["said"] = content["passes"][0].pop("notes")

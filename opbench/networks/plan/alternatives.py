@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,39 +89,46 @@ def planned_version(planned: PlanningResult, network: Network) -> NetworkVersion
 
 def alternatives(planned: PlanningResult, network: Network, context: Context) -> Iterator[Alternative]:
     """Yield one alternative for each choice of the plan that can be undone, except for precision."""
-    full, nodes = planned_version(planned, network), network.graph.nodes
+    plan_version, nodes = planned_version(planned, network), network.graph.nodes
     for rewrite in planned.rewrites:
         if rewrite.name in PASSES and rewrite.on and rewrite.notes:
             instead = PLAIN_PASSES.get(rewrite.name, "the nodes stay separate")
-            yield Alternative(rewrite.name, instead, lambda name=rewrite.name: _without_pass(planned, full, name))  # type: ignore[misc]
+            make_version = functools.partial(_without_pass, planned, plan_version, rewrite.name)
+            yield Alternative(rewrite.name, instead, make_version)
     if split := split_nodes(planned):
-        yield Alternative("split_up", f"{', '.join(split)} stay fused", lambda: _with_fusions_kept(planned, full))
+        yield Alternative(
+            "split_up", f"{', '.join(split)} stay fused", lambda: _with_fusions_kept(planned, plan_version)
+        )
     if any(node.problem.scope.get("layout") == "nhwc" for node in nodes if has_image_layouts(node.problem)):
-        yield Alternative("layouts", "every image in nchw", lambda: _in_nchw(planned, full))
+        yield Alternative("layouts", "every image in nchw", lambda: _in_nchw(planned, plan_version))
     yield Alternative(
-        "measured variants", "the variants ranked first by a model", lambda: _with_default_variants(planned, full)
+        "measured variants",
+        "the variants ranked first by a model",
+        lambda: _with_default_variants(planned, plan_version),
     )
     yield Alternative(
         "optimised variants",
         "the plainest variant of each ladder",
-        lambda: _with_simplest_variants(planned, full),
+        lambda: _with_simplest_variants(planned, plan_version),
         additive=False,
     )
     if any(network.node_setup(node).launches for node in nodes):
-        yield Alternative(PREPARE_WEIGHTS, "setup launches in each run", lambda: replace(full, prepare=False))
-    if full.recorded and isinstance(network.backend, GraphBackend):
+        yield Alternative(PREPARE_WEIGHTS, "setup launches in each run", lambda: replace(plan_version, prepare=False))
+    if plan_version.recorded and isinstance(network.backend, GraphBackend):
         yield Alternative(
-            "CUDA graph", "each kernel launched on its own", lambda: replace(full, recorded=False), True, True
+            "CUDA graph", "each kernel launched on its own", lambda: replace(plan_version, recorded=False), True, True
         )
     if any(launch.programmatic for bound in context.bindings.values() for launch in bound.launches):
         yield Alternative(
-            "overlapped launches", "each kernel starts after the one before", lambda: replace(full, overlapped=False)
+            "overlapped launches",
+            "each kernel starts after the one before",
+            lambda: replace(plan_version, overlapped=False),
         )
-    if full.parallel:
-        yield Alternative("parallel branches", "one node after another", lambda: replace(full, parallel=False))
+    if plan_version.parallel:
+        yield Alternative("parallel branches", "one node after another", lambda: replace(plan_version, parallel=False))
     memory = context.memory
     if isinstance(network.backend, ArenaBackend) and memory.naive_bytes > memory.peak_bytes:
-        yield Alternative("shared memory", "a buffer for each value", lambda: replace(full, share_memory=False))
+        yield Alternative("shared memory", "a buffer for each value", lambda: replace(plan_version, share_memory=False))
 
 
 PLAIN_PASSES = {
@@ -146,33 +154,35 @@ def split_nodes(planned: PlanningResult) -> list[str]:
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
 
 
-def _without_pass(planned: PlanningResult, full: NetworkVersion, name: str) -> NetworkVersion:
+def _without_pass(planned: PlanningResult, plan_version: NetworkVersion, name: str) -> NetworkVersion:
     options = planned.options
     graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
-    in_layouts = _in_planned_layouts(graph, full.graph)
-    names = {node.name for node in full.graph.nodes}
+    in_layouts = _in_planned_layouts(graph, plan_version.graph)
+    names = {node.name for node in plan_version.graph.nodes}
     split_names = [fused for fused in fused_nodes(in_layouts) if split_name(in_layouts.node(fused)) in names]
-    return _with_cases(planned, full, split_fused(in_layouts, split_names))
+    return _with_cases(planned, plan_version, split_fused(in_layouts, split_names))
 
 
-def _with_fusions_kept(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
+def _with_fusions_kept(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
-    return _with_cases(planned, full, _in_planned_layouts(graph, full.graph))
+    return _with_cases(planned, plan_version, _in_planned_layouts(graph, plan_version.graph))
 
 
-def _in_nchw(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
+def _in_nchw(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
-    names = {node.name for node in full.graph.nodes}
+    names = {node.name for node in plan_version.graph.nodes}
     split_names = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
-    return _with_cases(planned, full, split_fused(graph, split_names))
+    return _with_cases(planned, plan_version, split_fused(graph, split_names))
 
 
-def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
+def _in_planned_layouts(graph: Graph, planned_graph: Graph) -> Graph:
     """Return an nchw graph with each node in its layout of the planned graph.
 
     New nodes get the most frequent layout.
     """
-    layout_of_node = {n.name: str(n.problem.scope["layout"]) for n in full.nodes if has_image_layouts(n.problem)}
+    layout_of_node = {
+        n.name: str(n.problem.scope["layout"]) for n in planned_graph.nodes if has_image_layouts(n.problem)
+    }
     most_frequent = max(("nchw", "nhwc"), key=list(layout_of_node.values()).count)
     return with_layouts(
         graph, {n.name: layout_of_node.get(n.name, most_frequent) for n in graph.nodes if has_image_layouts(n.problem)}
@@ -182,9 +192,9 @@ def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
 # Cases ------------------------------------------------------------------------------------------------------------
 
 
-def _with_cases(planned: PlanningResult, full: NetworkVersion, graph: Graph) -> NetworkVersion:
+def _with_cases(planned: PlanningResult, plan_version: NetworkVersion, graph: Graph) -> NetworkVersion:
     """Return a version for a graph with the planned case of each problem; unplanned problems get cases as in a plan."""
-    by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
+    by_problem = {(case.problem.name, str(case.problem)): case for case in plan_version.cases.values()}
     options = planned.options
     plan_options = PlanOptions(
         options.precision,
@@ -194,35 +204,35 @@ def _with_cases(planned: PlanningResult, full: NetworkVersion, graph: Graph) -> 
         options.memory_bytes,
         options.parallel,
         planned.device,
-        prepare=full.prepare,
+        prepare=plan_version.prepare,
     )
     new_plan = choose(graph, planned.results, plan_options, planned.catalog)
     cases, unmeasured = {}, 0
     for node in graph.nodes:
-        planned_case = full.cases.get(node.name)
+        planned_case = plan_version.cases.get(node.name)
         is_unchanged = planned_case is not None and planned_case.problem == node.problem
         case = planned_case if is_unchanged else by_problem.get((node.operator, str(node.problem)))
         if case is None:
             choice = new_plan.choices[node.name]
             case, unmeasured = planned.catalog.case(choice.case), unmeasured + (choice.source == "default")
         cases[node.name] = case
-    return replace(full, graph=graph, cases=cases, unmeasured=unmeasured)
+    return replace(plan_version, graph=graph, cases=cases, unmeasured=unmeasured)
 
 
-def _with_default_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
+def _with_default_variants(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
     options, catalog = planned.options, planned.catalog
     cases = {}
-    for node in full.graph.nodes:
-        constant = constants(full.graph, node) if full.prepare else ()
+    for node in plan_version.graph.nodes:
+        constant = constants(plan_version.graph, node) if plan_version.prepare else ()
         cases[node.name] = default_cases(catalog, node, options.precision, planned.device, constant)[0]
-    return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
+    return replace(plan_version, cases=cases, unmeasured=_count_changed_cases(plan_version, cases))
 
 
-def _with_simplest_variants(planned: PlanningResult, full: NetworkVersion) -> NetworkVersion:
+def _with_simplest_variants(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
     precision, catalog, device = planned.options.precision, planned.catalog, planned.device
-    cases = {node.name: simplest_case(catalog, node, precision, device) for node in full.graph.nodes}
-    return replace(full, cases=cases, unmeasured=_count_changed_cases(full, cases))
+    cases = {node.name: simplest_case(catalog, node, precision, device) for node in plan_version.graph.nodes}
+    return replace(plan_version, cases=cases, unmeasured=_count_changed_cases(plan_version, cases))
 
 
-def _count_changed_cases(full: NetworkVersion, cases: Mapping[str, Case]) -> int:
-    return sum(cases[name].name != case.name for name, case in full.cases.items())
+def _count_changed_cases(plan_version: NetworkVersion, cases: Mapping[str, Case]) -> int:
+    return sum(cases[name].name != case.name for name, case in plan_version.cases.items())

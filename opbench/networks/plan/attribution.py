@@ -70,7 +70,7 @@ class Attribution:
         try:
             version = alternative.make_version()
             record = replace(record, changed=self._changed_nodes(version), unmeasured=version.unmeasured)
-            if self._is_plan(version):
+            if self._equals_plan(version):
                 return None
             with contextlib.ExitStack() as stack:
                 network = self._network(version)
@@ -83,7 +83,7 @@ class Attribution:
         except Exception as error:  # any error ends only this alternative
             return replace(record, error=on_one_line(error))
 
-    def _is_plan(self, version: NetworkVersion) -> bool:
+    def _equals_plan(self, version: NetworkVersion) -> bool:
         full = planned_version(self.planned, self.network)
         names = [[node.name for node in graph.nodes] for graph in (version.graph, full.graph)]
         same_launches = replace(version, graph=full.graph, cases=full.cases, unmeasured=0) == full

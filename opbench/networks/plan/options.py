@@ -55,14 +55,14 @@ class ChoosingOptions:
     )
     compare_limit_s: float = option(
         120.0,
-        "With --compare, skip a mode of PyTorch that takes longer to compile and warm up.",
+        "With --compare, skip a mode of PyTorch that takes longer than this to compile and warm up.",
         "--compare-limit",
         metavar="SECONDS",
         minimum=1,
     )
     time_limit_s: float = option(
         Suite.time_limit_s,
-        "Stop the check of a node that takes longer.",
+        "Stop the check of a node that takes longer than this.",
         "--time-limit",
         metavar="SECONDS",
         minimum=0.1,
@@ -155,7 +155,9 @@ class NetOptions(ChoosingOptions):
         "[default: random, initialised as in PyTorch].",
         metavar="FILE|digits",
     )
-    gpu: str = option("h200", "The GPU for which to predict when none is present.", metavar="NAME", completer="gpus")
+    gpu: str = option(
+        "h200", "Without a GPU, predict lower bounds for this GPU model.", metavar="NAME", completer="gpus"
+    )
     check: bool = option(True, "Skip the check of nodes and outputs against the float64 reference.", "--no-check")
     seed: int = option(20260, "Seed for the random inputs.", minimum=0)
     out: Path = Path("reports/network")

@@ -207,7 +207,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
     first_reader = late_readers[0]
     earlier_names = {name for node in graph.nodes[:first_reader] for name in node.outputs.values()}
     views = [v.name for v in graph.values.values() if v.of and graph.base(v.name) == value]
-    names = _rename_reads(graph, (node.name, *node.outputs.values(), *views))
+    names = _second_run_names(graph, (node.name, *node.outputs.values(), *views))
     outputs = {}
     for tensor, name in node.outputs.items():
         outputs[tensor] = names[name]
@@ -244,7 +244,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
     )
 
 
-def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
+def _second_run_names(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return new names for the outputs of a second run."""
     used_names = {*graph.values, *(node.name for node in graph.nodes)}
     suffix = REPEATED_SUFFIX

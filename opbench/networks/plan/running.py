@@ -44,7 +44,7 @@ from opbench.networks.plan.torch_comparison import (
     Peer,
     peer_record,
     peers,
-    require_known,
+    require_known_libraries,
     time_opbench_and_peers,
 )
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
@@ -65,7 +65,7 @@ from opbench.networks.records.network import (
     Record,
     ValueRecord,
     WorkspaceRecord,
-    keep_network,
+    store_network_record,
 )
 from opbench.paths import next_command
 from opbench.results.files import make_folder
@@ -125,7 +125,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         ),
         nodes=tuple(_with_choice(node, plan) for node in record.nodes),
     )
-    keep_network(record, options.out)
+    store_network_record(record, options.out)
     save_plan(plan, options.out / "plan.json")
     return record
 
@@ -399,7 +399,7 @@ def setup_notes(network: Network) -> Rewrite:
 
 def _require_comparable(options: NetOptions, original: Graph) -> None:
     """Raise UsageError, before anything runs, for a comparison that cannot succeed."""
-    require_known(options.compare)
+    require_known_libraries(options.compare)
     find_torch()
     to_module(original)
 

@@ -93,7 +93,7 @@ class PeerLaunches:
         """Do nothing: a library's outputs are compared before it is timed."""
 
 
-def require_known(names: Sequence[str]) -> None:
+def require_known_libraries(names: Sequence[str]) -> None:
     """Raise UsageError for an unknown library to compare with."""
     for name in names:
         if name not in LIBRARY_NAMES:
@@ -120,7 +120,7 @@ def peers(
                 module = to_module(graph, dtype, gpu.device, channels_last=is_channels_last)
                 inputs_by_content = [
                     [
-                        _placed_input(gpu, graph, name, content[name], dtype, channels_last=is_channels_last)
+                        _copy_input_to_gpu(gpu, graph, name, content[name], dtype, channels_last=is_channels_last)
                         for name in graph.inputs
                     ]
                     for content in contents
@@ -138,7 +138,7 @@ def peers(
             gpu.release()
 
 
-def _placed_input(
+def _copy_input_to_gpu(
     gpu: TorchGpu, graph: Graph, name: str, array: np.ndarray, dtype: str, *, channels_last: bool
 ) -> Tensor:
     """Copy an input to the GPU, in the module's dtype; integers stay int32."""
@@ -192,7 +192,7 @@ def _prepare_mode(
 
 
 @dataclass(frozen=True)
-class BothTimes:
+class NetworkTimes:
     """The times of a network in opbench and in PyTorch, on the same clocks at the same time."""
 
     total: Measurement
@@ -209,7 +209,7 @@ def time_opbench_and_peers(
     options: TimingOptions,
     records: Mapping[str, PeerRecord],
     launch_source: LaunchSource | None = None,
-) -> BothTimes:
+) -> NetworkTimes:
     """Time opbench and each mode of PyTorch whose outputs agree: as CUDA graphs, then as calls from Python.
 
     Graphs are timed by the device's clock, calls by the host's. `records` holds the other recorded values of each peer
@@ -234,7 +234,7 @@ def time_opbench_and_peers(
             raise
         for name in peer_by_name:
             peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
-        return BothTimes(
+        return NetworkTimes(
             measure(clock, {OPBENCH_NAME: launch}, options, launch_sources=launch_sources)[OPBENCH_NAME], None, peers
         )
     for name in peer_by_name:
@@ -242,7 +242,7 @@ def time_opbench_and_peers(
             peers[name] = replace(peers[name], captured=True, times=measured[name])
         if name in host:
             peers[name] = replace(peers[name], host=host[name])
-    return BothTimes(measured[OPBENCH_NAME], host.get(OPBENCH_NAME), peers)
+    return NetworkTimes(measured[OPBENCH_NAME], host.get(OPBENCH_NAME), peers)
 
 
 def peer_record(

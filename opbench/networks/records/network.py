@@ -268,7 +268,7 @@ def read_network(path: Path) -> Record:
     return read_record(Record, path if path.is_file() else path / FILE, FORMAT, RERUN_COMMAND, decode=Record.from_json)
 
 
-def keep_network(record: Record, folder: Path) -> Path:
+def store_network_record(record: Record, folder: Path) -> Path:
     """Write the record into a run's folder, atomically."""
     path = folder / FILE
     try:

@@ -224,7 +224,7 @@ def is_training(folder: Path) -> bool:
     return plain_name(folder) == FILE or stored_file(folder / FILE).is_file()
 
 
-def keep_training(record: TrainingRecord, folder: Path) -> None:
+def store_training_record(record: TrainingRecord, folder: Path) -> None:
     """Write the record atomically."""
     try:
         write_atomically(folder / FILE, json.dumps(record.to_json(), indent=1).encode() + b"\n")

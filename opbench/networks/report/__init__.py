@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from opbench.networks.records.network import FILE, is_network, keep_network, read_network
+from opbench.networks.records.network import FILE, is_network, read_network, store_network_record
 
-__all__ = ["FILE", "is_network", "keep_network", "read_network"]
+__all__ = ["FILE", "is_network", "read_network", "store_network_record"]

@@ -16,7 +16,7 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.options import ChoosingOptions
-from opbench.networks.plan.torch_comparison import require_known
+from opbench.networks.plan.torch_comparison import require_known_libraries
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, on_one_line, versions_of
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.training import Comparison, FirstStepRecord, StepPeer, StepTimes
@@ -60,7 +60,7 @@ class TorchComparison:
     """Seconds that each mode of PyTorch may compile and warm up."""
 
     def __post_init__(self) -> None:
-        require_known(self.names)
+        require_known_libraries(self.names)
 
     def require_possible(self, backend: str) -> None:
         """Raise UsageError, before anything runs, for a comparison that cannot succeed."""

@@ -31,7 +31,7 @@ from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
 from opbench.networks.plan.recompute import fit_to_memory, recompute_as_planned
 from opbench.networks.records.checkpoints import CHECKPOINT_FILE, Checkpoint, write_checkpoint
-from opbench.networks.records.training import StepTimes, TrainingRecord, keep_training
+from opbench.networks.records.training import StepTimes, TrainingRecord, store_training_record
 from opbench.networks.train.buckets import overlapped_buckets
 from opbench.networks.train.losses import LossLog, score_outputs
 from opbench.networks.train.resuming import (
@@ -347,7 +347,7 @@ class Trainer(TrainingState):
             record = replace(training_record(self, step, times, rate), exchange=exchanged)
         else:
             record = training_record(self, step, StepTimes(), rate)
-        keep_training(record, self.options.out)
+        store_training_record(record, self.options.out)
         return record
 
     def _collect_losses(self, network: Network, step: Step, log: LossLog) -> None:
