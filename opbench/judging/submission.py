@@ -83,8 +83,8 @@ def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[
     """
     if is_file(target):
         return own_variants(Path(target), catalog, task_operator)
-    operator, slash, name = target.partition("/")
-    if not slash:
+    operator, _, name = target.partition("/")
+    if not operator or not name or "/" in name:
         raise UsageError(
             f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4",
             kind="not-a-kernel-file",

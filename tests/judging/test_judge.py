@@ -145,6 +145,12 @@ def test_a_bad_task_is_refused(tmp_path: Path, text: str, refusal: Refusal) -> N
         read_task(path)
 
 
+@pytest.mark.parametrize("target", ["relu", "/", "no/such/file.json", "relu/"])
+def test_a_target_that_names_no_kernel_is_a_users_error(target: str) -> None:
+    with refuses("not-a-kernel-file", target):
+        judge([target], JudgeOptions(backend="cpu"))
+
+
 def test_a_problem_that_the_kernel_excludes_is_a_refusal(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(RELU.replace("// launch", '// requires = ["n % 4 == 0"]\n// launch'))
