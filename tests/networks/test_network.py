@@ -15,7 +15,7 @@ from opbench import paths
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS
-from opbench.networks.records.network import value_lifetimes, variant_of
+from opbench.networks.records.network import groups_by_time, value_lifetimes, variant_of
 from opbench.networks.report import phrases, read_network, store_network_record
 from opbench.networks.report.layout import Sizes, layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
@@ -342,13 +342,20 @@ def test_the_record_is_read_back_and_mistakes_are_named(tmp_path: Path) -> None:
             read_network(tmp_path)
 
 
-def test_the_terminal_has_a_line_a_node(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
+def test_the_terminal_has_a_line_for_all_nodes_of_a_case(capsys: pytest.CaptureFixture[str]) -> None:
     values = record(made())
+    first, second = values["nodes"][:2]
+    values["nodes"].append({**first, "name": "again"})
+    values["nodes"].append({**second, "name": "wrong", "check": {**second["check"], "right": False}})
+    groups = groups_by_time(typed(values))
+    assert sum(len(group.nodes) for group in groups) == len(values["nodes"]) == len(groups) + 1
+    (pair,) = (group for group in groups if len(group.nodes) == 2)
+    assert {node.name for node in pair.nodes} == {first["name"], "again"}, "a wrong node has a line of its own"
+    assert pair.kernel_s == pytest.approx(2 * first["kernel_s"]) and pair.name.endswith(" and 1 more")
     print_network(typed(values), Console(width=200))
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith(f"  {n['name']} ") for line in lines for n in values["nodes"]) == len(values["nodes"])
+    for group, line in zip(groups, lines[2:], strict=False):
+        assert line.startswith(f"  {group.name} ")
     assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)
 
 

@@ -214,3 +214,17 @@ def test_the_peak_is_beyond_what_was_there(gpu: tuple[TorchGpu, FakeCuda]) -> No
     assert torch.peak_bytes(call) == 250
     cuda.allocated = 120
     assert torch.peak_bytes(call, start_bytes=90) == 260
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total capacity of 79.18 GiB " + "x " * 90,
+         "RuntimeError: CUDA out of memory. Tried to allocate 3.07 GiB."),
+        ("no sentence " * 20, "RuntimeError: " + "no sentence " * 10 + "…"),
+        ("short. And whole", "RuntimeError: short. And whole"),
+        ("", "RuntimeError: no reason given"),
+    ],
+)  # fmt: skip
+def test_an_error_of_a_peer_ends_with_a_sentence_or_a_word(message: str, line: str) -> None:
+    assert torch_gpu.on_one_line(RuntimeError(message)) == line

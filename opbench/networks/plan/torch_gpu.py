@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SECOND_SIGNAL_S = 5.0
 """Seconds until a second signal, for a compiler that catches the first one."""
 
+MAX_MESSAGE_CHARACTERS = 120
+"""Most characters of an error's message in a table."""
+
 Result = TypeVar("Result")
 
 
@@ -83,9 +86,13 @@ def versions_of(torch: ModuleType) -> dict[str, str]:
 
 
 def on_one_line(error: Exception) -> str:
-    """Return an error in one line: its type and the first line of its message."""
+    """Return an error in one line: its type and as many sentences of its message's first line as are short."""
     first_line = (str(error).strip() or "no reason given").splitlines()[0]
-    return f"{type(error).__name__}: {first_line[:200]}"
+    if len(first_line) > MAX_MESSAGE_CHARACTERS:
+        start = first_line[:MAX_MESSAGE_CHARACTERS]
+        sentences, end, _ = start.rpartition(". ")
+        first_line = sentences + "." if end else start.rpartition(" ")[0] + " …"
+    return f"{type(error).__name__}: {first_line}"
 
 
 class TimeLimitExceeded(BaseException):

@@ -371,6 +371,37 @@ def nodes_by_time(record: Record) -> list[NodeRecord]:
     return sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0))
 
 
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes that run the same case, such as those of equal layers; the slowest first."""
+
+    nodes: tuple[NodeRecord, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the first node, and the number of other nodes with the same case."""
+        other_nodes = len(self.nodes) - 1
+        return self.nodes[0].name + (f" and {other_nodes} more" if other_nodes else "")
+
+    @property
+    def kernel_s(self) -> float | None:
+        """Return the total time of the nodes in seconds; None without a clock."""
+        return _sum_known([node.kernel_s for node in self.nodes])
+
+    @property
+    def bound_s(self) -> float | None:
+        """Return the total lower bound of the nodes in seconds; None if it is unknown."""
+        return _sum_known([node.bound_s for node in self.nodes])
+
+
+def groups_by_time(record: Record) -> list[NodeGroup]:
+    """Return the nodes in groups of the same case and the same answer of the check, slowest group first."""
+    by_case: dict[tuple[str, bool, bool], list[NodeRecord]] = {}
+    for node in nodes_by_time(record):
+        by_case.setdefault((node.case or node.name, node.is_wrong, node.check is None), []).append(node)
+    return sorted((NodeGroup(tuple(nodes)) for nodes in by_case.values()), key=lambda group: -(group.kernel_s or 0.0))
+
+
 def sum_of_node_times_s(record: Record) -> float | None:
     """Return the sum of all nodes' kernel times in seconds; None without a clock."""
     return _sum_known([node.kernel_s for node in record.nodes])

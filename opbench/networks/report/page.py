@@ -81,6 +81,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
         bars=phrases.bars_of(_all_times(record)),
         bars_caption="GPU time, cold L2 (median). The factor is the speedup of opbench.",
         batch=images_per_run(record),
+        item=phrases.item_noun(record),
         against=_comparison_rows(record),
         versions=_versions(record),
         graph=graph,

@@ -229,8 +229,13 @@ def _time_sentence(record: Record) -> str:
     return f"{_work_text(record)} takes {time}, {launch_mode}{branches}, from a {total.mode} start."
 
 
+def item_noun(record: Record) -> str:
+    """Return the word for one item of the batch."""
+    return "sequence" if "tokens" in record.sizes else "image"
+
+
 def _work_text(record: Record) -> str:
-    items, noun = images_per_run(record), "sequence" if "tokens" in record.sizes else "image"
+    items, noun = images_per_run(record), item_noun(record)
     return f"One {noun}" if items == 1 else f"A batch of {items} {noun}s"
 
 

@@ -1,4 +1,4 @@
-"""Print a network's run to a terminal or a pipe, with one line per node."""
+"""Print a network's run to a terminal or a pipe, with one line for all nodes of the same case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from opbench import units
-from opbench.networks.records.network import NodeRecord, Record, nodes_by_time, sum_of_node_times_s, variant_of
+from opbench.networks.records.network import NodeRecord, Record, groups_by_time, sum_of_node_times_s, variant_of
 from opbench.networks.report import phrases
 from opbench.networks.report.attribution import attribution_sentences, attribution_table
 from opbench.networks.report.work_next import work_nodes
@@ -26,7 +26,8 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
         lines = _table(record, with_configs=False)
     heading, *lines = lines
     console.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
-    for node, line in zip(nodes_by_time(record), lines, strict=True):
+    for group, line in zip(groups_by_time(record), lines, strict=True):
+        node = group.nodes[0]
         console.print(Text(f"  {line}", style="red" if node.name in wrong else ""), soft_wrap=True)
         if below and (config := variant_of(node)[1]):
             console.print(Text(f"    {config.strip('[]')}", style="dim"), soft_wrap=True)
@@ -62,46 +63,42 @@ def _print_attribution(record: Record, console: Console) -> None:
 
 
 def _table(record: Record, *, with_configs: bool) -> list[str]:
-    """Return the heading of the table, then one line per node."""
-    if sum_of_node_times_s(record) is None:
-        work = [
-            (
-                n.name,
-                n.operator,
-                _variant_text(n, with_configs=with_configs),
-                units.si(n.flops or None, "FLOP"),
-                _bytes_text(n),
-                units.time(n.bound_s),
-                _verdict_text(n),
-            )
-            for n in nodes_by_time(record)
-        ]
-        return align_columns(
-            ("node", "operator", "variant", "FLOPs", "bytes", "lower bound", ""), work, left=(0, 1, 2, 6)
-        )
-    rows = [
-        (
-            n.name,
-            n.operator,
-            _variant_text(n, with_configs=with_configs),
-            units.time(n.kernel_s),
-            units.percent(n.share),
-            units.percent(n.roof_share),
-            _verdict_text(n),
-        )
-        for n in nodes_by_time(record)
+    """Return the heading of the table, then one line per group of nodes with the same case."""
+    groups = groups_by_time(record)
+    total_s = sum_of_node_times_s(record)
+    names = [
+        (group.name, group.nodes[0].operator, _variant_text(group.nodes[0], with_configs=with_configs))
+        for group in groups
     ]
-    return align_columns(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
+    verdicts = [_verdict_text(group.nodes[0]) for group in groups]
+    if total_s is None:
+        headings = ("node", "operator", "variant", "FLOPs", "bytes", "lower bound", "")
+        figures = [
+            (
+                units.si(sum(node.flops for node in group.nodes) or None, "FLOP"),
+                phrases.size_text(sum(node.compulsory_bytes for node in group.nodes)),
+                units.time(group.bound_s),
+            )
+            for group in groups
+        ]
+    else:
+        headings = ("node", "operator", "variant", "kernel time", "share", "% of peak", "")
+        figures = [
+            (
+                units.time(group.kernel_s),
+                units.percent(group.kernel_s / total_s if group.kernel_s is not None and total_s else None),
+                units.percent(group.bound_s / group.kernel_s if group.bound_s and group.kernel_s else None),
+            )
+            for group in groups
+        ]
+    rows = [(*name, *figure, verdict) for name, figure, verdict in zip(names, figures, verdicts, strict=True)]
+    return align_columns(headings, rows, left=(0, 1, 2, 6))
 
 
 def _variant_text(node: NodeRecord, *, with_configs: bool) -> str:
     return "".join(variant_of(node)[: 2 if with_configs else 1]) + (
         f" ({node.precision})" if node.precision not in ("", "f32") else ""
     )
-
-
-def _bytes_text(node: NodeRecord) -> str:
-    return phrases.size_text(node.compulsory_bytes)
 
 
 def _verdict_text(node: NodeRecord) -> str:

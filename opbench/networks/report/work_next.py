@@ -6,40 +6,22 @@ import shlex
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.networks.records.network import NodeRecord, Record, recoverable_s, variant_of
+from opbench.networks.records.network import NodeGroup, Record, groups_by_time, recoverable_s, variant_of
 
 MAX_WORK_NODES = 3
 """Most cases for which commands are printed."""
 
 
 @dataclass(frozen=True)
-class WorkNode:
+class WorkNode(NodeGroup):
     """Nodes with the same case, and the time that a kernel at the lower bound would save."""
 
-    nodes: tuple[NodeRecord, ...]
-    """The slowest first."""
     recoverable_s: float
     """Seconds above the lower bound, summed over `nodes`."""
     share: float
     """Part of the time of all nodes of the network, from 0 to 1."""
     commands: tuple[str, ...]
     """Commands that show where the time goes and what to change."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the first node, and the number of other nodes with the same case."""
-        other_nodes = len(self.nodes) - 1
-        return self.nodes[0].name + (f" and {other_nodes} more" if other_nodes else "")
-
-    @property
-    def kernel_s(self) -> float:
-        """Return the total time of the nodes in seconds."""
-        return sum(node.kernel_s or 0.0 for node in self.nodes)
-
-    @property
-    def bound_s(self) -> float:
-        """Return the total lower bound of the nodes in seconds."""
-        return sum(node.bound_s or 0.0 for node in self.nodes)
 
     @property
     def sentence(self) -> str:
@@ -59,17 +41,16 @@ def work_nodes(record: Record, run: str = ".") -> list[WorkNode]:
     `run` is the run's folder as the commands name it.
     """
     total = sum(node.kernel_s or 0.0 for node in record.nodes)
-    by_case: dict[str, list[NodeRecord]] = {}
-    for node in sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0)):
-        if recoverable_s(node) > 0:
-            by_case.setdefault(node.case, []).append(node)
-    ranked = sorted(by_case.items(), key=lambda item: -sum(map(recoverable_s, item[1])))
+    ranked = sorted(
+        ((sum(map(recoverable_s, g.nodes)), g.nodes) for g in groups_by_time(record)), key=lambda it: -it[0]
+    )
     return [
         WorkNode(
-            tuple(nodes),
-            saved := sum(map(recoverable_s, nodes)),
-            saved / total,
-            (shlex.join(["opbench", "explain", case]), shlex.join(["opbench", "advise", run, case])),
+            nodes,
+            saved_s,
+            saved_s / total,
+            (shlex.join(["opbench", "explain", nodes[0].case]), shlex.join(["opbench", "advise", run, nodes[0].case])),
         )
-        for case, nodes in ranked[:MAX_WORK_NODES]
+        for saved_s, nodes in ranked[:MAX_WORK_NODES]
+        if saved_s > 0
     ]
