@@ -81,6 +81,13 @@ def cli(tmp_path: Path, prestarted: Prestarted) -> Cli:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def relu_file(tmp_path: Path) -> Path:
     """A right kernel of a user's own, outside any variants folder."""
     path = tmp_path / "mine.cu"

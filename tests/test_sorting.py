@@ -12,12 +12,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, from_storage, to_storage
 from opbench.kernels.variant import Variant
 from support.checks.outputs import traced_outputs
-from support.common import CATALOG
-
-
-def kernels(operator: str) -> list[Variant]:
-    """Return the CUDA variants of an operator."""
-    return [variant for variant in CATALOG.variants(operator) if not variant.is_library]
+from support.common import CATALOG, kernels
 
 
 def outputs_of(variant: Variant, problem: Operator, inputs: Arrays) -> Arrays:

@@ -21,13 +21,6 @@ void run(float* x, float* out, int n) { squares<<<(n + 63) / 64, 64>>>(x, out, n
 """
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_the_next_command_knows_the_operators_that_adopt_knew(cli: Cli, here: Path) -> None:
     assert cli("new", "operator", "squares", "--in", "mine").returncode == 0
     (here / "my squares.cu").write_text(SQUARES)

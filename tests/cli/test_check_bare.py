@@ -16,13 +16,6 @@ CASES = ROOT / "tests" / "cases" / "bare"
 ADOPTED = ROOT / "tests" / "adopting" / "adopted"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_file_with_main_has_its_bounds_fault_and_its_races_found(cli: Cli, here: Path) -> None:
     shutil.copy(CASES / "bias_gelu.cu", here)
     done = cli("check", "bias_gelu.cu", "--json")

@@ -22,13 +22,6 @@ WORKFLOW, MATCHER = Path(".github/workflows/kernels.yml"), Path(".github/opbench
 SOURCE = "https://example.org/opbench.git@v1"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def workflow(here: Path) -> dict[Any, Any]:
     """The workflow as GitHub reads it."""
     read = yaml.safe_load((here / WORKFLOW).read_text())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from support.checks.command_line import heed_interrupts
-from support.common import Cli
+from support.common import Cli, alive
 
 
 def train(out: Path, steps: int, *arguments: str) -> list[str]:
@@ -22,14 +22,6 @@ def train(out: Path, steps: int, *arguments: str) -> list[str]:
     shape = ["--data", str(data), "--batch", "4", "--backend", "cpu", "--evaluate-every", "1000"]
     command = [sys.executable, "-m", "opbench", "net", "train", "lenet", *shape, "--steps", str(steps)]
     return [*command, "--out", str(out), *arguments]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there, and no more than a name that nobody has asked for yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from opbench.networks.plan.data import digit_set
-from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.records import to_json
 from opbench.running.revision import revision
+from support.builders.trainings import training_files
 from support.common import Cli
 from support.prestarted import Prestarted
 
@@ -42,14 +42,6 @@ def train(*arguments: str) -> list[str]:
             )
         Path(file.name).replace(DATA)
     return [sys.executable, "-m", "opbench", "net", "train", "lenet", "--data", str(DATA), *TINY, *arguments]
-
-
-def digest(folder: Path) -> dict[str, bytes]:
-    found = read_checkpoint(folder)
-    assert found
-    return {name: array.tobytes() for name, array in found.arrays.items()} | {
-        "losses": (folder / "losses.jsonl").read_bytes()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +106,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(cli: Cli, undisturbed: Path,
     process.wait()
     done = cli(*train("--out", str(out))[3:], "--resume")
     assert done.returncode == 0 and "note:" not in done.stderr, done.stderr
-    assert digest(out) == digest(undisturbed)
+    assert training_files(out) == training_files(undisturbed)
 
 
 def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(cli: Cli, undisturbed: Path, tmp_path: Path) -> None:
@@ -129,7 +121,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(cli: Cli, undis
     assert {path.name for path in out.iterdir()} == {"losses.jsonl", "plan.json"}
     done = cli(*train("--out", str(out))[3:], "--resume")
     assert done.returncode == 0, done.stderr
-    assert digest(out) == digest(undisturbed)
+    assert training_files(out) == training_files(undisturbed)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from opbench.kernels.folders import Catalog
 from opbench.running.suite import read_suite
 from support.checks.command_line import refused
@@ -23,13 +21,6 @@ extern "C" __global__ void bare(const float* x, float* out, int n) {
     out[i] = fmaxf(x[i], 0.0f);
 }
 """
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_an_operator_and_a_variant_are_right_as_they_are_written(cli: Cli, here: Path) -> None:

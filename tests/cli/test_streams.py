@@ -121,24 +121,25 @@ def test_progress_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str])
     ]
 
 
-@pytest.mark.parametrize(
-    "args", [("list", "variants"), ("list", "cases", "full"), ("--help",), ("doctor",)], ids=" ".join
-)
-def test_stdout_closed_early_is_no_error(tmp_path: Path, args: tuple[str, ...]) -> None:
-    process = subprocess.Popen(command(*args), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def with_closed_stdout(folder: Path, *args: str | Path) -> tuple[int, bytes]:
+    """Exit code and stderr of a command that cannot print."""
+    process = subprocess.Popen(command(*args), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr
     process.stdout.close()
     stderr = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(timeout=60), stderr) == (0, b"")
+    return process.wait(timeout=60), stderr
+
+
+@pytest.mark.parametrize(
+    "args", [("list", "variants"), ("list", "cases", "full"), ("--help",), ("doctor",)], ids=" ".join
+)
+def test_stdout_closed_early_is_no_error(tmp_path: Path, args: tuple[str, ...]) -> None:
+    assert with_closed_stdout(tmp_path, *args) == (0, b"")
 
 
 def test_stdout_closed_early_does_not_hide_a_wrong_case(tmp_path: Path, relu_file: Path) -> None:
     relu_file.write_text(WRONG)
     for args in (("check", relu_file, "--random", "0"), ("run", relu_file, "--backend", "cpu", "--out", "o")):
-        process = subprocess.Popen(command(*args), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdout and process.stderr
-        process.stdout.close()
-        stderr = process.stderr.read()
-        process.stderr.close()
-        assert process.wait(timeout=60) == 1 and b"Broken" not in stderr and b"Traceback" not in stderr
+        code, stderr = with_closed_stdout(tmp_path, *args)
+        assert code == 1 and b"Broken" not in stderr and b"Traceback" not in stderr

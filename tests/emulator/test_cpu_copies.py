@@ -7,10 +7,7 @@ import pytest
 
 from support.builders.on_cpu import Tracer, compilers, floats
 
-
-@pytest.fixture(params=compilers())
-def compiler(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = pytest.mark.parametrize("compiler", compilers())
 
 
 OVERLAPPING = """\

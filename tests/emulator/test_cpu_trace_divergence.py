@@ -9,12 +9,7 @@ from opbench.backend.base import TraceOptions
 from opbench.backend.counts import Traffic
 from support.builders.on_cpu import STRIDED, Tracer, compilers, floats
 
-
-@pytest.fixture(params=compilers())
-def compiler(request: pytest.FixtureRequest) -> str:
-    """Each in turn, as counts are the same from all."""
-    command: str = request.param
-    return command
+pytestmark = pytest.mark.parametrize("compiler", compilers())
 
 
 # ---- divergence

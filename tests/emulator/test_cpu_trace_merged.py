@@ -7,12 +7,7 @@ import pytest
 from opbench.kernels.launch import Dim3
 from support.builders.on_cpu import Tracer, compilers, floats
 
-
-@pytest.fixture(params=compilers())
-def compiler(request: pytest.FixtureRequest) -> str:
-    """Each in turn, as counts are the same from all."""
-    command: str = request.param
-    return command
+pytestmark = pytest.mark.parametrize("compiler", compilers())
 
 
 def test_blocks_of_three_dimensions_have_the_warps_of_a_gpu(tracer: Tracer) -> None:

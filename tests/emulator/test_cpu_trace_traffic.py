@@ -8,12 +8,7 @@ import pytest
 from opbench.backend.counts import LineTraffic
 from support.builders.on_cpu import STRIDED, Tracer, compilers, floats
 
-
-@pytest.fixture(params=compilers())
-def compiler(request: pytest.FixtureRequest) -> str:
-    """Each in turn, as counts are the same from all."""
-    command: str = request.param
-    return command
+pytestmark = pytest.mark.parametrize("compiler", compilers())
 
 
 def per_request(line: LineTraffic) -> tuple[int, float, float]:

@@ -46,12 +46,10 @@ def causes(text: str, at: int, reason: str, executed: dict[int, int] | None = No
     return [(read_operands(sampled[one.cause].text).opcode, one.samples, one.rule) for one in charges]
 
 
-def test_a_long_scoreboard_wait_is_charged_to_the_load_issued_last() -> None:
-    assert causes(LOOP, 0x50, "long_scoreboard") == [("LDG.E.128", 100, "register")]
-
-
-def test_a_short_scoreboard_wait_is_charged_to_shared_memory_although_a_load_is_as_near() -> None:
-    assert causes(LOOP, 0x50, "short_scoreboard") == [("LDS", 100, "register")]
+@pytest.mark.parametrize(("reason", "opcode"), [("long_scoreboard", "LDG.E.128"), ("short_scoreboard", "LDS")])
+def test_a_wait_is_charged_to_the_last_load_of_its_memory(reason: str, opcode: str) -> None:
+    """A short scoreboard waits for shared memory, although another load is as near."""
+    assert causes(LOOP, 0x50, reason) == [(opcode, 100, "register")]
 
 
 def test_an_operand_that_was_waited_for_before_is_not_charged_again() -> None:

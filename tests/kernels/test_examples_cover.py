@@ -12,7 +12,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.variant import Variant
-from support.common import CATALOG
+from support.common import CATALOG, kernels
 
 BLOCK = 256
 """Threads of most blocks, and of a whole number of smaller ones."""
@@ -24,11 +24,6 @@ OF_ONE_ELEMENT = {"advance": "a counter is one element, whatever its stride"}
 TILED_PIXELS = ("conv2d", "conv2d_dgrad", "conv2d_wgrad", "upsample_concat_conv2d")
 """Operators whose variants of interpreted instructions need not meet each size: their tiles run over the pixels of all
 images, of which examples have several tiles, and each pixel more is interpreted lane by lane."""
-
-
-def kernels(operator: str) -> list[Variant]:
-    """An operator's variants that are CUDA."""
-    return [variant for variant in CATALOG.variants(operator) if not variant.is_library]
 
 
 def served(variant: Variant) -> list[Operator]:

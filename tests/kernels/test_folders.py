@@ -11,18 +11,11 @@ from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog, load_module, load_operator
 from opbench.kernels.operator import Operator
 from opbench.paths import shipped_folder
+from support.checks.command_line import own_folder
 from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG, RELU
 
 BARE = RELU.replace('operator = "relu"\n// ', "")
-
-
-def root(folder: Path, **sources: str) -> Path:
-    """A user's folder with variants of relu."""
-    (folder / "relu").mkdir(parents=True)
-    for name, source in sources.items():
-        (folder / "relu" / f"{name}.cu").write_text(source)
-    return folder
 
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
@@ -52,22 +45,22 @@ def test_each_variant_stands_on_one_that_exists_and_comes_after_it(name: str) ->
 
 def test_an_operator_is_loaded_once_and_its_title_without_loading_it(tmp_path: Path) -> None:
     assert Catalog().operator("relu") is CATALOG.operator("relu")
-    (root(tmp_path) / "relu" / "operator.py").write_text('"""relu: mine."""\nraise SystemError\n')
+    (own_folder(tmp_path) / "relu" / "operator.py").write_text('"""relu: mine."""\nraise SystemError\n')
     (tmp_path / "relu" / "a.cu").write_text(BARE)
     assert Catalog([tmp_path]).operator_title("relu") == "relu: mine."
 
 
 def test_a_variant_of_ones_own_needs_a_name_of_its_own(tmp_path: Path) -> None:
     with refuses("duplicate-variant", "scalar.cu", value="relu/scalar"):
-        Catalog([root(tmp_path / "one", scalar=BARE)]).variants("relu")
+        Catalog([own_folder(tmp_path / "one", scalar=BARE)]).variants("relu")
     same = CATALOG.variant("relu", "scalar").path.read_text()
-    catalog = Catalog([root(tmp_path / "two", scalar=same, new=BARE)])
+    catalog = Catalog([own_folder(tmp_path / "two", scalar=same, new=BARE)])
     assert catalog.variant("relu", "scalar").path == tmp_path / "two" / "relu" / "scalar.cu", "the same text"
     assert {v.name for v in catalog.variants("relu")} == {*(v.name for v in CATALOG.variants("relu")), "new"}
 
 
 def test_what_begins_with_a_dot_or_a_line_is_no_variant(tmp_path: Path) -> None:
-    catalog = Catalog([root(tmp_path, _draft="nonsense", good=BARE)])
+    catalog = Catalog([own_folder(tmp_path, _draft="nonsense", good=BARE)])
     (tmp_path / ".git").mkdir()
     assert "_draft" not in {v.name for v in catalog.variants("relu")}
     assert ".git" not in catalog.folders
@@ -76,7 +69,7 @@ def test_what_begins_with_a_dot_or_a_line_is_no_variant(tmp_path: Path) -> None:
 def test_a_ring_of_builds_on_ends(tmp_path: Path) -> None:
     variant = '// title = "x"\n// builds_on = "{}"\n// launch'
     ring = {a: BARE.replace('// title = "a kernel of a test"\n// launch', variant.format(b)) for a, b in ("ab", "ba")}
-    assert {"a", "b"} <= {v.name for v in Catalog([root(tmp_path, **ring)]).variants("relu")}
+    assert {"a", "b"} <= {v.name for v in Catalog([own_folder(tmp_path, **ring)]).variants("relu")}
 
 
 def test_unknown_names_are_told_with_the_nearest() -> None:

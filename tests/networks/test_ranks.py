@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 import signal
 import threading
 from collections.abc import Callable
@@ -17,38 +17,14 @@ import pytest
 from opbench.errors import LaunchError, NotFinite, UsageError
 from opbench.graph.recipe import Recipe
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
-from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import group, resuming
 from opbench.networks.train.group import RankGroup, RankLost, serve_ranks, sum_in_order
-from opbench.networks.train.ranks import train_network
-from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
-from support.builders.training_data import random_data
+from opbench.networks.train.train_options import TrainingProgress
+from support.builders.trainings import train_on, training_files
 from support.checks.errors import refuses
-from support.checks.graphs import NETWORKS
 from support.checks.rank_signals import RankSignal
 
-
-def train(
-    out: Path,
-    name: str = "dropping",
-    tell: Callable[[TrainingProgress], None] = lambda standing: None,
-    **options: object,
-) -> TrainingRecord:
-    make, loss = NETWORKS[name]
-    recipe = Recipe(loss=loss, learning_rate=2e-3)
-    known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
-    recipe = dataclasses.replace(recipe, **{"steps": 4, **known})
-    network = make()
-    given = TrainingSettings(recipe, backend="cpu", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
-    return train_network(network, random_data(network, 24, loss), given, tell)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = read_checkpoint(folder)
-    assert found
-    return {name: array.tobytes() for name, array in found.arrays.items()} | {
-        "losses": (folder / "losses.jsonl").read_bytes()
-    }
+train = functools.partial(train_on, "cpu")
 
 
 @pytest.mark.parametrize(("name", "count", "clip"), [("unet", 2, 0.0), ("dropping", 3, 0.05)])
@@ -60,7 +36,7 @@ def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str,
     progress_seen: list[TrainingProgress] = []
     record = train(tmp_path / "ranks", name, progress_seen.append, ranks=count, clip=clip)
     train(tmp_path / "turns", name, accumulate=count, clip=clip)
-    assert files(tmp_path / "ranks") == files(tmp_path / "turns")
+    assert training_files(tmp_path / "ranks") == training_files(tmp_path / "turns")
     assert record.recipe["ranks"] == str(count) and progress_seen[-1].step == 4
     names = {path.name for path in (tmp_path / "ranks").iterdir()}
     assert names == {path.name for path in (tmp_path / "turns").iterdir()}
@@ -82,7 +58,7 @@ def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
         found = read_checkpoint(tmp_path / folder)
         assert found and found.facts.step >= 1 and found.facts.ranks == 2
     same = train(tmp_path / "same", "unet", accumulate=2, resume=True)
-    assert same.notes == () and files(tmp_path / "same") == files(tmp_path / "whole")
+    assert same.notes == () and training_files(tmp_path / "same") == training_files(tmp_path / "whole")
     other = train(tmp_path / "other", "unet", resume=True)
     assert [("not to the same bits; for those: --accumulate 2" in line) for line in other.notes] == [True]
     assert len(other.losses) == 4 and np.isfinite(other.losses).all()

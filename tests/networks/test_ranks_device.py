@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,10 @@ from opbench.graph.training import training_graph
 from opbench.networks.plan.executor import Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train.group import RankLost
-from opbench.networks.train.ranks import train_network
 from opbench.networks.train.steps import Step, exchange_times
-from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from support.builders.training_data import random_data
+from support.builders.trainings import train_on, training_files
 from support.checks.errors import refuses
 from support.checks.graphs import NETWORKS
 from support.checks.rank_signals import RankSignal
@@ -77,35 +74,19 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
         assert [name for name in found[0] if found[0][name] != other[name]] == []
 
 
-def train(
-    out: Path, name: str = "unet", tell: Callable[[TrainingProgress], None] = lambda standing: None, **options: object
-) -> TrainingRecord:
-    make, loss = NETWORKS[name]
-    known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}
-    recipe = dataclasses.replace(Recipe(loss=loss, learning_rate=2e-3, steps=20), **known)  # type: ignore[arg-type]
-    network = make()
-    given = TrainingSettings(recipe, backend="cuda", out=out, bucket_bytes=1000, **options)  # type: ignore[arg-type]
-    return train_network(network, random_data(network, 24, loss), given, tell)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = read_checkpoint(folder)
-    assert found
-    return {name: array.tobytes() for name, array in found.arrays.items()} | {
-        "losses": (folder / "losses.jsonl").read_bytes()
-    }
+train = functools.partial(train_on, "cuda")
 
 
 @two_gpus
 @pytest.mark.parametrize("graph", [True, False])
 @pytest.mark.parametrize("name", ["unet", "dropping"])
 def test_two_gpus_give_the_bits_of_two_micro_batches_in_turn(tmp_path: Path, name: str, graph: bool) -> None:
-    record = train(tmp_path / "ranks", name, ranks=2, graph=graph)
-    train(tmp_path / "turns", name, accumulate=2, graph=graph)
-    assert files(tmp_path / "ranks") == files(tmp_path / "turns")
+    record = train(tmp_path / "ranks", name, ranks=2, steps=20, graph=graph)
+    train(tmp_path / "turns", name, accumulate=2, steps=20, graph=graph)
+    assert training_files(tmp_path / "ranks") == training_files(tmp_path / "turns")
     assert len(record.exchange.parts) > 1 and record.exchange.step_s > 0
-    train(tmp_path / "again", name, ranks=2, graph=graph, parallel=graph)
-    assert files(tmp_path / "again") == files(tmp_path / "turns")
+    train(tmp_path / "again", name, ranks=2, steps=20, graph=graph, parallel=graph)
+    assert training_files(tmp_path / "again") == training_files(tmp_path / "turns")
 
 
 @two_gpus
@@ -113,7 +94,9 @@ def test_a_gpu_that_is_lost_ends_the_other_that_waits_for_it(tmp_path: Path, mon
     """NCCL alone would wait for ever."""
     kill = RankSignal(monkeypatch, signal.SIGKILL, step=10)
     with refuses("rank-died", 1, error=RankLost):
-        train(tmp_path / "run", tell=kill.tell, ranks=2, steps=200_000, checkpoint_every_s=0.0, evaluate_every=10)
+        train(
+            tmp_path / "run", "unet", tell=kill.tell, ranks=2, steps=200_000, checkpoint_every_s=0.0, evaluate_every=10
+        )
     assert kill.seconds_since() < 10
     assert None not in kill.return_codes()
     saved = read_checkpoint(tmp_path / "run")

@@ -28,6 +28,7 @@ from opbench.networks.train.losses import read_losses
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, random_data
+from support.builders.trainings import interrupt_launch, training_files
 from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS
 
@@ -47,15 +48,6 @@ def trainer(out: Path, network: Graph | None = None, data: DataSet | None = None
     return Trainer(network, data or random_data(network, 13), TrainingSettings(**given))  # type: ignore[arg-type]
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """What must be alike: the losses and every array of the last checkpoint."""
-    found = read_checkpoint(folder)
-    assert found
-    return {name: array.tobytes() for name, array in found.arrays.items()} | {
-        "losses": (folder / "losses.jsonl").read_bytes()
-    }
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("undisturbed") / "run"
@@ -65,7 +57,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_same_training_gives_the_same_bits(undisturbed: Path, tmp_path: Path) -> None:
     trainer(tmp_path / "again").run()
-    assert files(tmp_path / "again") == files(undisturbed)
+    assert training_files(tmp_path / "again") == training_files(undisturbed)
     assert len(read_losses(undisturbed / "losses.jsonl")) == SMALL.steps
 
 
@@ -201,17 +193,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    launches = 0
-    launch = Context.launch
-
-    def interrupted(context: Context) -> None:
-        nonlocal launches
-        launches += 1
-        if launches == 6:  # one of them looked at what is held out
-            raise KeyboardInterrupt
-        launch(context)
-
-    monkeypatch.setattr(Context, "launch", interrupted)
+    interrupt_launch(monkeypatch, 6)  # one of them looked at what is held out
     with pytest.raises(KeyboardInterrupt):
         trainer(out, checkpoint_every_s=0.0).run()
     monkeypatch.undo()
@@ -219,7 +201,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(
     assert found and found.facts.step == 4
     again = trainer(out, resume=True)
     again.run()
-    assert files(out) == files(undisturbed) and again.notes == []
+    assert training_files(out) == training_files(undisturbed) and again.notes == []
 
 
 def test_a_last_checkpoint_that_is_cut_gives_way_to_the_one_before(undisturbed: Path, tmp_path: Path) -> None:
@@ -228,7 +210,7 @@ def test_a_last_checkpoint_that_is_cut_gives_way_to_the_one_before(undisturbed: 
     (out / CHECKPOINT_FILE).write_bytes((out / CHECKPOINT_FILE).read_bytes()[:100])
     assert (out / PREVIOUS_CHECKPOINT_FILE).exists()
     trainer(out, resume=True).run()
-    assert files(out) == files(undisturbed)
+    assert training_files(out) == training_files(undisturbed)
 
 
 def test_a_checkpoint_of_another_training_is_refused(undisturbed: Path) -> None:

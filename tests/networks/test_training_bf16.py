@@ -23,6 +23,7 @@ from opbench.networks.records.checkpoints import read_checkpoint, trained_weight
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, random_data, rounded_reference
+from support.builders.trainings import training_files
 from support.checks.errors import refuses, refuses_name, refuses_setting
 from support.common import CATALOG, CHEATS
 
@@ -40,14 +41,6 @@ def trainer(out: Path, network: Graph | None = None, data: DataSet | None = None
     network = network or tiny()
     given = {"recipe": SMALL, "backend": "cpu", "out": out, "precision": "bf16", **options}
     return Trainer(network, data or random_data(network, 13), TrainingSettings(**given))  # type: ignore[arg-type]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    found = read_checkpoint(folder)
-    assert found
-    return {name: array.tobytes() for name, array in found.arrays.items()} | {
-        "losses": (folder / "losses.jsonl").read_bytes()
-    }
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
@@ -216,7 +209,7 @@ def test_a_resumed_training_goes_on_to_the_same_bits(
     assert f"state.{BF16_PARAMETERS}" not in found.arrays and all(a.dtype != np.uint16 for a in found.arrays.values())
     again = trainer(out, recipe=recipe, resume=True)
     again.run()
-    assert files(out) == files(tmp_path / "whole") and again.notes == []
+    assert training_files(out) == training_files(tmp_path / "whole") and again.notes == []
     with refuses_setting("recipe", '{"dtype": "bf16"}', '{"dtype": "f32"}'):
         trainer(out, recipe=recipe, resume=True, precision="f32").run()
 

@@ -20,6 +20,7 @@ from opbench.networks.records.checkpoints import read_checkpoint, trained_weight
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, rounded_reference
+from support.builders.trainings import interrupt_launch
 from support.checks.errors import refuses
 
 BATCH, TOKENS = 2, 24
@@ -151,16 +152,7 @@ def test_it_learns_and_goes_on_to_the_same_bits(
     weights = trained_weights(tmp_path / "whole")
     assert whole.score(weights) == whole.scores[-1][1]
 
-    launches, launch = 0, Context.launch
-
-    def interrupted(context: Context) -> None:
-        nonlocal launches
-        launches += 1
-        if launches == 6:
-            raise KeyboardInterrupt
-        launch(context)
-
-    monkeypatch.setattr(Context, "launch", interrupted)
+    interrupt_launch(monkeypatch, 6)
     with pytest.raises(KeyboardInterrupt):
         trainer(tmp_path / "run", text, checkpoint_every_s=0.0, **options).run()
     monkeypatch.undo()

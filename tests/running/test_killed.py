@@ -20,7 +20,7 @@ from opbench.running.header import RunFile
 from opbench.running.runner import Progress, RunSetup, run_suite
 from support.builders.two_problems import NAMES, cases_on_disk, own_variant
 from support.checks.errors import refuses
-from support.common import HANGS, RELU, Cli, until
+from support.common import HANGS, RELU, Cli, alive, until
 
 CRASHES = RELU.replace("const int i", "*(volatile int*)8 = 1;\n    const int i")
 
@@ -67,14 +67,6 @@ def children(pid: int) -> list[int]:
         if int(fields[1]) == pid and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return found
-
-
-def alive(pid: int) -> bool:
-    """Whether a process still runs; one that waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_killed_run_is_completed_without_repeating_or_losing_a_case(cli: Cli, suite_file: Path) -> None:

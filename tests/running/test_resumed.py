@@ -13,14 +13,14 @@ from support.checks.errors import refuses, refuses_setting
 from support.common import RELU, Cli
 
 
+def of_run(folder: Path) -> dict[str, Any]:
+    """Arguments of `api.run`."""
+    return {"backend": "cpu", "variants": [folder / "mine"], "out": folder / "out", "report": False}
+
+
 def test_a_folder_with_a_run_is_refused_unless_it_is_that_runs(cli: Cli, suite_file: Path) -> None:
     folder = suite_file.parent
-    arguments: dict[str, Any] = {
-        "backend": "cpu",
-        "variants": [folder / "mine"],
-        "out": folder / "out",
-        "report": False,
-    }
+    arguments = of_run(folder)
     api.run(suite_file, **arguments)
     before = (folder / "out" / FILE).read_bytes()
     with refuses("run-exists", FILE):
@@ -50,12 +50,7 @@ def test_only_one_opbench_writes_a_run(suite_file: Path) -> None:
 
 def test_a_suite_that_has_grown_runs_the_new_cases_only(suite_file: Path) -> None:
     folder = suite_file.parent
-    arguments: dict[str, Any] = {
-        "backend": "cpu",
-        "variants": [folder / "mine"],
-        "out": folder / "out",
-        "report": False,
-    }
+    arguments = of_run(folder)
     api.run(suite_file, **arguments)
     suite_file.write_text(SUITE.replace("{ n = 7 }", "{ n = 7 }, { n = 3 }"))
     told: list[Progress] = []
@@ -68,12 +63,7 @@ def test_a_suite_that_has_grown_runs_the_new_cases_only(suite_file: Path) -> Non
 
 def test_a_kernel_edited_since_is_run_again(suite_file: Path) -> None:
     folder = suite_file.parent
-    arguments: dict[str, Any] = {
-        "backend": "cpu",
-        "variants": [folder / "mine"],
-        "out": folder / "out",
-        "report": False,
-    }
+    arguments = of_run(folder)
     api.run(suite_file, **arguments)
     own_variant(folder, RELU.replace(": 0.0f", ": 1.0f"))
     run = api.run(suite_file, **arguments, resume=True)
@@ -86,12 +76,7 @@ def test_a_header_edited_since_makes_its_kernels_run_again(suite_file: Path) -> 
     own_variant(folder, RELU.replace("extern", '#include "limit.cuh"\nextern').replace("0.0f;", "LIMIT;"))
     header = folder / "mine" / "relu" / "limit.cuh"
     header.write_text("#define LIMIT 0.0f\n")
-    arguments: dict[str, Any] = {
-        "backend": "cpu",
-        "variants": [folder / "mine"],
-        "out": folder / "out",
-        "report": False,
-    }
+    arguments = of_run(folder)
     before = api.run(suite_file, **arguments)
     assert {r.status for r in before.results} == {"right"}
     header.write_text("#define LIMIT 1.0f\n")

@@ -45,14 +45,26 @@ HANGS = RELU.replace("const int i", "for (volatile int go = 1; go;) {}\n    cons
 @functools.cache
 def kernel_variants() -> list[Variant]:
     """Return every shipped variant that is a kernel, in the order of the operators."""
-    variants = (variant for name in CATALOG.operator_names() for variant in CATALOG.variants(name))
-    return [variant for variant in variants if not variant.is_library]
+    return [variant for name in CATALOG.operator_names() for variant in kernels(name)]
+
+
+def kernels(operator: str) -> list[Variant]:
+    """Return the CUDA variants of an operator."""
+    return [variant for variant in CATALOG.variants(operator) if not variant.is_library]
 
 
 def read_experiments(path: Path) -> list[Experiment]:
     """Return the experiments in a file of JSON lines, such as the output of `opbench explain --experiment --json`."""
     lines = unpacked(path).decode().splitlines()
     return [from_json(Experiment, json.loads(line)) for line in lines if line.startswith("{")]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:

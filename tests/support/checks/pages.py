@@ -35,9 +35,7 @@ class Tags(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.ids += [value or "" for key, value in attrs if key == "id"]
+        self.handle_startendtag(tag, attrs)
         if tag not in self.VOID:
             self.open.append(tag)
 
