@@ -202,8 +202,6 @@ class TraceOptions:
     """Count requests, sectors and wavefronts."""
     races: bool = True
     """Report races and reads of uninitialised memory."""
-    max_blocks: int | None = None
-    """Count at most this many blocks of a launch, spread evenly; all blocks run and are checked."""
     limits: DeviceLimits | None = None
     """The GPU whose caches are modelled; None to model no caches."""
     undefined_line: int = 0

@@ -276,17 +276,17 @@ class Session:
         traceable = is_traceable(case.problem, self.traced_work)
         return self._tracer is not None and not case.variant.is_library and traceable
 
-    def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
-        """Run the case once and trace every memory access; count at most `max_blocks` blocks of each launch."""
+    def trace(self, case: Case) -> Trace:
+        """Run the case once and trace every memory access."""
         bound_case = self.bind(case, self.prepare(case.problem), traced=True)
         try:
-            return self._trace(bound_case, max_blocks)
+            return self._trace(bound_case)
         finally:
             self.backend.free(bound_case.workspace)
 
-    def _trace(self, bound_case: BoundCase, max_blocks: int | None = None) -> Trace:
+    def _trace(self, bound_case: BoundCase) -> Trace:
         _write_inputs(bound_case, "normal")
-        return self._traced_run(bound_case, TraceOptions(max_blocks=max_blocks, limits=self.modelled_gpu))
+        return self._traced_run(bound_case, TraceOptions(limits=self.modelled_gpu))
 
     def _traced_run(self, bound_case: BoundCase, options: TraceOptions) -> Trace:
         """Run a bound case once, traced, on the current content of its buffers."""
@@ -472,15 +472,13 @@ def is_traceable(problem: Operator, traced_work: float = MAX_TRACED_WORK) -> boo
     return emulated_work(problem) <= traced_work
 
 
-def trace_case(
-    case: Case, *, modelled_gpu: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = DEFAULT_SEED
-) -> tuple[Traffic, list[Finding]]:
+def trace_case(case: Case, *, modelled_gpu: DeviceLimits | None = None) -> tuple[Traffic, list[Finding]]:
     """Run a case once on the cpu backend, on seeded inputs, and trace every memory access.
 
-    `modelled_gpu` is the GPU that determines grid sizes and modelled caches. At most `max_blocks` blocks of each launch
-    are counted. Raises UsageError when the case cannot run here.
+    `modelled_gpu` is the GPU that determines grid sizes and modelled caches. Raises UsageError when the case cannot run
+    here.
     """
-    session = Session(open_backend("cpu"), seed, modelled_gpu)
+    session = Session(open_backend("cpu"), modelled_gpu=modelled_gpu)
     if reason := session.unsupported_reason(case):
         raise UsageError(
             f"{case.name}: unsupported on the cpu backend: {reason}; check the case on a GPU with: "
@@ -488,7 +486,7 @@ def trace_case(
             kind="unsupported",
             subject=case.name,
         )
-    trace = session.trace(case, max_blocks)
+    trace = session.trace(case)
     return trace.traffic, [f for f in trace.findings if not f.hint]
 
 

@@ -63,9 +63,7 @@ class Tracing:
         self.unfinished_blocks = 0
         native = (NativeBuffer * max(1, len(memory)))(*(_native_buffer(buffer) for buffer in memory.values()))
         _declare_functions(self._library)
-        self.address: int | None = self._library.opb_trace_open(
-            native, len(memory), options.count, options.races, options.max_blocks or 0
-        )
+        self.address: int | None = self._library.opb_trace_open(native, len(memory), options.count, options.races)
         try:
             self._require_memory()
         except EnvironmentFault:
@@ -176,7 +174,7 @@ def _native_buffer(buffer: CpuArray) -> NativeBuffer:
 def _declare_functions(library: ctypes.CDLL) -> None:
     """Set the argument and result types of the runtime's tracing functions."""
     library.opb_trace_open.restype = ctypes.c_void_p
-    library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
+    library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int]
     library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_writable.argtypes = [ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]

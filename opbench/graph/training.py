@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -38,9 +38,7 @@ STATISTICS = ("mean", "variance")
 """The weights of a batch norm that are statistics of the data and not trained."""
 
 
-def training_graph(
-    network: Graph, recipe: Recipe, items: int, target_shape: Sequence[int] = (), *, rows: int | None = None
-) -> Training:
+def training_graph(network: Graph, recipe: Recipe, items: int) -> Training:
     """Return the graph of a training step for a network with one input and one output.
 
     The batch size is the network's own. `items` is the size of the data set: the state `data` has shape (items,

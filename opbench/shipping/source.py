@@ -87,12 +87,10 @@ def _launch_function(library_case: LibraryCase) -> str:
     return "\n".join(lines)
 
 
-def workspace_lines(code: LaunchCode, excluded: Iterable[str] = ()) -> list[str]:
+def workspace_lines(code: LaunchCode) -> list[str]:
     """Return the declaration of each workspace, and `(void)` lines for tensors that no launch names."""
     lines, offset = [], 0
     for tensor in code.workspace:
-        if tensor.name in excluded:
-            continue
         text = f"{tensor.elements} of {tensor.dtype}"
         lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
         offset += round_up_to_alignment(tensor.nbytes)

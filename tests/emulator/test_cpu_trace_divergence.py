@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbench.backend.base import TraceOptions
 from opbench.backend.counts import Traffic
-from support.builders.on_cpu import STRIDED, Tracer, compilers, floats
+from support.builders.on_cpu import Tracer, compilers, floats
 
 pytestmark = pytest.mark.parametrize("compiler", compilers())
 
@@ -152,41 +151,3 @@ extern "C" __global__ void k(const float* a, float* out) {
     found = tracer.clean(text, 1, 32, floats(128), floats(128)).traffic.branches
     assert found and sum(b.divergent for b in found) <= 3
     assert {tracer.text.splitlines()[b.line - 1].partition("// ")[2] for b in found} == {"ways"}
-
-
-def test_partings_of_sampled_blocks_stand_for_all(tracer: Tracer) -> None:
-    text = """\
-extern "C" __global__ void k(const float* a, float* out) {
-  if (threadIdx.x % 2) out[threadIdx.x] = a[blockIdx.x];  // odd
-}"""
-    one = np.zeros(10, np.float32)
-    options = TraceOptions(max_blocks=2, races=False)
-    traffic = tracer.run(text, 10, 32, one, floats(32), options=options).traffic
-    assert branches(tracer, traffic) == {"odd": (2, 2, 16)}
-    assert branches(tracer, traffic.scaled_to_all_blocks()) == {"odd": (10, 10, 16)}
-
-
-# ---- blocks
-
-
-@pytest.mark.parametrize(("grid", "limit", "counted"), [(10, 3, 3), (10, 10, 10), (7, 2, 2), (5, 1, 1), (1, 4, 1)])
-def test_blocks_are_sampled_whole_and_all_are_checked(tracer: Tracer, grid: int, limit: int, counted: int) -> None:
-    out = floats(32 * grid)
-    options = TraceOptions(max_blocks=limit)
-    traffic = tracer.clean(STRIDED, grid, 32, floats(32 * grid), out, 32 * grid, 1, options=options).traffic
-    kernel = traffic.kernel("k")
-    assert (kernel.blocks, kernel.counted_blocks) == (grid, counted)
-    assert traffic.total("requests", kind="store") == counted
-    assert traffic.scaled_to_all_blocks().total("requests", kind="store") == grid
-    late = tracer.run(STRIDED, grid, 32, floats(32 * grid), floats(32 * grid - 1), 32 * grid, 1, options=options)
-    assert [f.kind for f in late.findings] == ["out_of_bounds"]
-
-
-def test_the_first_and_the_last_block_are_sampled(tracer: Tracer) -> None:
-    text = """\
-extern "C" __global__ void k(float* out) {
-  if (blockIdx.x == 0) out[0] = 1.0f;  // first
-  if (blockIdx.x == 40) out[40] = 1.0f;  // last
-}"""
-    traffic = tracer.clean(text, 41, 1, floats(41), options=TraceOptions(max_blocks=4)).traffic
-    assert [t.line for t in traffic.lines] == [tracer.line("first"), tracer.line("last")]

@@ -57,11 +57,11 @@ def some_order(graph: Graph, rng: random.Random) -> list[int]:
 
 
 @settings(max_examples=150)
-@given(graph=networks(14), seed=st.integers(0, 99), parallel=st.booleans(), keep=st.booleans())
-def test_a_network_run_in_the_arena_gives_its_outputs(graph: Graph, seed: int, parallel: bool, keep: bool) -> None:
+@given(graph=networks(14), seed=st.integers(0, 99), parallel=st.booleans())
+def test_a_network_run_in_the_arena_gives_its_outputs(graph: Graph, seed: int, parallel: bool) -> None:
     rng = random.Random(seed)
     spaces = {node.name: rng.choice([0, 100, 5000]) for node in graph.nodes if rng.random() < 0.3}
-    plan = plan_memory(graph, spaces, parallel=parallel, keep_inputs=keep)
+    plan = plan_memory(graph, spaces, parallel=parallel)
     assert plan.lower_bound_bytes <= plan.peak_bytes <= plan.naive_bytes
     assert all(offset % ALIGNMENT == 0 for offset in (*plan.offsets.values(), *plan.workspaces.values()))
     assert plan.workspaces.keys() == {name for name, size in spaces.items() if size}
@@ -72,7 +72,7 @@ def test_a_network_run_in_the_arena_gives_its_outputs(graph: Graph, seed: int, p
     outputs, inputs = run_in_arena(graph, plan, spaces, order)
     for name in graph.outputs:
         np.testing.assert_array_equal(outputs[name], expected[name], err_msg=name)
-    for name in graph.inputs if keep else ():
+    for name in graph.inputs:
         np.testing.assert_array_equal(inputs[name], given_inputs[name], err_msg=name)
 
 
@@ -86,18 +86,17 @@ def stacked(graph: Graph) -> dict[str, int]:
     return offsets
 
 
-def test_a_chain_needs_two_buffers_at_a_time() -> None:
+def test_a_chain_needs_its_input_and_two_buffers_at_a_time() -> None:
     net = Builder("chain")
     x = net.input("x", 1, 4, 16, 16)
     for _ in range(5):
         x = net.relu(x)
     graph = net.graph(x)
     size = 4 * 4 * 16 * 16
-    plan = plan_memory(graph, keep_inputs=False)
-    assert (plan.peak_bytes, plan.naive_bytes, plan.lower_bound_bytes) == (2 * size, 6 * size, 2 * size)
-    assert plan_memory(graph).peak_bytes == 3 * size
-    with_space = plan_memory(graph, {"relu3": 1}, keep_inputs=False)
-    assert with_space.peak_bytes == with_space.lower_bound_bytes == 2 * size + ALIGNMENT
+    plan = plan_memory(graph)
+    assert (plan.peak_bytes, plan.naive_bytes, plan.lower_bound_bytes) == (3 * size, 6 * size, 3 * size)
+    with_space = plan_memory(graph, {"relu3": 1})
+    assert with_space.peak_bytes == with_space.lower_bound_bytes == 3 * size + ALIGNMENT
 
 
 def test_branches_that_may_run_at_once_share_nothing() -> None:

@@ -162,15 +162,6 @@ void trace_launch(Worker* worker) {
   }
 }
 
-// Returns whether a block is one of the `max_blocks` counted ones, which are spread evenly from the first to the last.
-static bool is_sampled(const Trace* trace, uint64_t index, uint64_t count) {
-  uint64_t wanted = trace->max_blocks;
-  if (wanted == 0 || wanted >= count) return true;
-  if (wanted == 1) return index == 0;
-  uint64_t place = (index * (wanted - 1) + count - 2) / (count - 1);
-  return place * (count - 1) / (wanted - 1) == index;
-}
-
 static void next_interval(Worker* worker, Trace* trace) {
   ++trace->interval;
   for (uint32_t warp = 0; warp < worker->warps; ++warp) {
@@ -194,7 +185,7 @@ void trace_block_start(Worker* worker, uint64_t index, uint64_t position) {
   forget_views(trace);
   next_interval(worker, trace);
   trace->block_interval = trace->interval;
-  trace->counting = trace->counting_wanted && is_sampled(trace, index, worker->launch->block_count);
+  trace->counting = trace->counting_wanted;
   opb_access_filter.counting = trace->counting ? trace : nullptr;
   if (trace->counting) ++trace->totals.counted_blocks;
   if (trace->caches) begin_cached_block(trace->caches, index, worker->warps);
@@ -355,7 +346,7 @@ static void free_variables(Trace* trace) {
   trace->variable_count = 0;
 }
 
-OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int counts, int races, uint64_t max_blocks) {
+OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int counts, int races) {
   Trace* trace = (Trace*)map_zeros(sizeof(Trace));
   if (!trace) return nullptr;
   trace->races = races;
@@ -363,7 +354,6 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
   trace->next_moment = trace->first_moment = 1;
   trace->whole = trace;
   trace->counting_wanted = counts;
-  trace->max_blocks = max_blocks;
   trace->memories = (GlobalMemory*)allocate_zeros((count + 1) * sizeof(GlobalMemory));
   trace->memory_count = trace->memories ? count : 0;
   for (unsigned index = 0; index < trace->memory_count; ++index) {

@@ -298,7 +298,6 @@ struct UnfencedSection {
 
 struct Trace {
   bool races, counting_wanted, counting;
-  uint64_t max_blocks;
   TraceTotals totals;
 
   GlobalMemory* memories;

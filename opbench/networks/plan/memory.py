@@ -59,16 +59,14 @@ def plan_memory(
     workspaces: Mapping[str, int] | None = None,
     *,
     parallel: bool = False,
-    keep_inputs: bool = True,
     share: bool = True,
 ) -> MemoryPlan:
     """Return the offsets of all values and workspaces.
 
     `workspaces` gives bytes by node. With `parallel`, nodes of independent branches may run at the same time:
     two values share memory only if the graph orders every user of one before the producer of the other.
-    Otherwise nodes run one after another in graph order. With `keep_inputs`, inputs stay intact to the end, so
-    that a network can run again without writing them again. Without `share`, each value and workspace has
-    memory of its own.
+    Otherwise nodes run one after another in graph order. Inputs stay intact to the end, so that a network can run
+    again without writing them again. Without `share`, each value and workspace has memory of its own.
     """
     for node, size in (workspaces or {}).items():
         graph.node(node)
@@ -81,7 +79,7 @@ def plan_memory(
                 value=size,
                 allowed=0,
             )
-    values = _values(graph, keep_inputs)
+    values = _values(graph)
     workspace_buffers = [
         _Buffer(node.name, round_up_to_alignment(workspaces[node.name]), index, frozenset([index]), False)
         for index, node in enumerate(graph.nodes)
@@ -106,12 +104,12 @@ def plan_memory(
     )
 
 
-def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
+def live_bytes(graph: Graph) -> dict[str, int]:
     """Return the bytes of live values while each node runs, one node after another.
 
     Workspaces are not included.
     """
-    totals = _live_bytes(_values(graph, keep_inputs), len(graph.nodes))
+    totals = _live_bytes(_values(graph), len(graph.nodes))
     return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
 
 
@@ -120,7 +118,7 @@ def round_up_to_alignment(nbytes: int) -> int:
     return cdiv(nbytes, ALIGNMENT) * ALIGNMENT
 
 
-def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
+def _values(graph: Graph) -> list[_Buffer]:
     """Return all values with their own memory, in the order in which they are computed."""
     users: dict[str, set[int]] = {name: set() for name in graph.inputs}
     start = dict.fromkeys(graph.inputs, -1)
@@ -131,7 +129,7 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
         for name in node.inputs.values():
             if (base := graph.base(name)) in users:
                 users[base].add(index)
-    kept_to_end = {graph.base(name) for name in graph.outputs} | set(graph.inputs if keep_inputs else ())
+    kept_to_end = {graph.base(name) for name in graph.outputs} | set(graph.inputs)
     return [
         _Buffer(
             name,

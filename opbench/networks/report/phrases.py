@@ -42,18 +42,17 @@ def headline_name(record: Record) -> str:
     return ", ".join(part for part in (record.network, sizes, record.precision) if part)
 
 
-def time_with_interval(measured: Times | None, divisor: float = 1.0) -> str:
+def time_with_interval(measured: Times | None) -> str:
     """Format a median with its interval, such as "118 µs [117–119 µs]"."""
-    median, interval = median_and_interval(measured, divisor)
+    median, interval = median_and_interval(measured)
     return f"{median} [{interval}]" if interval else median
 
 
-def median_and_interval(measured: Times | None, divisor: float = 1.0) -> tuple[str, str]:
+def median_and_interval(measured: Times | None) -> tuple[str, str]:
     """Format a median and its 95 % interval as two table cells; "–" and "" for None."""
     if not measured:
         return "–", ""
-    median, low, high = (seconds / divisor for seconds in (measured.median_s, measured.low_s, measured.high_s))
-    return units.time(median), units.interval(low, high)
+    return units.time(measured.median_s), units.interval(measured.low_s, measured.high_s)
 
 
 def size_text(nbytes: float | None) -> str:
