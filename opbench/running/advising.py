@@ -131,23 +131,23 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     time_s = result.measurement.median_s
     advised = CaseAdvice(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
     if distance is None:
-        return _without_advice(advised, "the run has no peaks, so no lower bound is known")
+        return replace(advised, reason="the run has no peaks, so no lower bound is known")
     if distance * NEAR_FRACTION < 1.0:
-        return _without_advice(advised, NEAR_BOUND)
+        return replace(advised, reason=NEAR_BOUND)
     variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
-        return _without_advice(
-            advised, f"no variant is called {result.variant}; name its file: opbench advise {run.folder} FILE.cu"
+        return replace(
+            advised, reason=f"no variant is called {result.variant}; name its file: opbench advise {run.folder} FILE.cu"
         )
     counted_case = small_case(variant, result, catalog)
     if counted_case is None:
-        return _without_advice(advised, "no example of the operator fits the case")
+        return replace(advised, reason="no example of the operator fits the case")
     device = product(gpu)
     try:
         traffic, _ = trace_case(counted_case, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
-        return _without_advice(advised, str(error))
+        return replace(advised, reason=str(error))
     _, compiled = next(resources_of([counted_case], gpu, blocks=True), (0, Resources()))
     if not result.resources:  # for example a node of a network: its record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
@@ -243,10 +243,6 @@ def _own_files(run: RunData) -> list[Path]:
 
 def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
     return next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
-
-
-def _without_advice(advised: CaseAdvice, reason: str) -> CaseAdvice:
-    return replace(advised, reason=reason)
 
 
 def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -100,7 +101,7 @@ def profile_case(
         raise EnvironmentFault(
             f"{target.case}: {options.tool} wrote no report, because {options.tool} did not see the NVTX range of "
             f"the case; {NO_RANGE_REMEDY}. "
-            f"To see the messages of {options.tool}: {commands.shell_text(collect_command)}",
+            f"To see the messages of {options.tool}: {shlex.join(collect_command)}",
             kind="no-report",
             subject=target.case,
         )
@@ -108,7 +109,7 @@ def profile_case(
     line = {
         "case": target.case,
         "tool": options.tool,
-        "command": commands.shell_text(collect_command),
+        "command": shlex.join(collect_command),
         "report": str(report.relative_to(folder)),
         **_counters_of_report(options.tool, target, table),
     }
@@ -134,9 +135,7 @@ def read_source(
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
     collect = commands.ncu_profile_command(binary, target, folder, options.metric_set, source=True)
     launches = parse.read_ncu(totals)
-    profile = source_profile(
-        case.name, case.variant.title, kernels, launches, subject.remedies, commands.shell_text(collect)
-    )
+    profile = source_profile(case.name, case.variant.title, kernels, launches, subject.remedies, shlex.join(collect))
     gpu = launches[0].device if launches else ""
     return replace(
         profile,
@@ -266,7 +265,7 @@ def run_tool(
     Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then
     killed.
     """
-    (announce or print_line)(f"$ {commands.shell_text(argv)}")
+    (announce or print_line)(f"$ {shlex.join(argv)}")
     try:
         process = subprocess.Popen(
             argv,

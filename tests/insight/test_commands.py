@@ -29,7 +29,7 @@ def test_ncu_collects_one_range() -> None:
         f"ncu --nvtx --nvtx-include opbench@{SAFE}/ --target-processes all --replay-mode kernel --cache-control all "
         f"--clock-control none --metrics {metrics} -f -o reports/run/profile/{SAFE} {shlex.join(TARGET.argv)}"
     )
-    assert commands.shell_text(argv) == golden
+    assert shlex.join(argv) == golden
 
 
 def test_a_set_comes_on_top_of_the_metrics() -> None:
@@ -39,29 +39,29 @@ def test_a_set_comes_on_top_of_the_metrics() -> None:
 
 def test_samples_of_warps_come_on_top_of_the_metrics() -> None:
     argv = commands.ncu_profile_command("ncu", TARGET, RUN, source=True)
-    text = commands.shell_text(argv)
+    text = shlex.join(argv)
     assert "--section SourceCounters --section WarpStateStats --section SpeedOfLight --import-source yes" in text
     assert "--metrics" in argv and "--section" not in commands.ncu_profile_command("ncu", TARGET, RUN)
     report = commands.report_path(TARGET, RUN, "ncu")
-    assert commands.shell_text(commands.ncu_source_command("ncu", report, "cuda,sass")) == (
+    assert shlex.join(commands.ncu_source_command("ncu", report, "cuda,sass")) == (
         f"ncu --import reports/run/profile/{SAFE}.ncu-rep --csv --page source --print-source cuda,sass"
     )
 
 
 def test_ncu_prints_base_units() -> None:
     report = commands.report_path(TARGET, RUN, "ncu")
-    assert commands.shell_text(commands.ncu_read_command("ncu", report)) == (
+    assert shlex.join(commands.ncu_read_command("ncu", report)) == (
         f"ncu --import reports/run/profile/{SAFE}.ncu-rep --csv --page raw --print-units base --print-fp"
     )
 
 
 def test_nsys_captures_the_same_range_in_its_own_order() -> None:
-    assert commands.shell_text(commands.nsys_profile_command("nsys", TARGET, RUN)) == (
+    assert shlex.join(commands.nsys_profile_command("nsys", TARGET, RUN)) == (
         f"nsys profile -t cuda,nvtx -s none --cpuctxsw=none --capture-range=nvtx --nvtx-capture={SAFE}@opbench "
         "--capture-range-end=stop -e NSYS_NVTX_PROFILER_REGISTER_ONLY=0 -f true "
         f"-o reports/run/profile/{SAFE} {shlex.join(TARGET.argv)}"
     )
-    assert commands.shell_text(commands.nsys_read_command("nsys", commands.report_path(TARGET, RUN, "nsys"))) == (
+    assert shlex.join(commands.nsys_read_command("nsys", commands.report_path(TARGET, RUN, "nsys"))) == (
         "nsys stats -f csv -o - -r cuda_gpu_kern_sum -r nvtx_gpu_proj_sum --force-export=true "
         f"reports/run/profile/{SAFE}.nsys-rep"
     )

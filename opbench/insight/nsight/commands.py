@@ -6,7 +6,6 @@ Systems `range@domain`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,8 +110,3 @@ def nsys_read_command(nsys: str, report: Path) -> list[str]:
     """Return the command that prints a report's time per kernel and per range as CSV."""
     return [nsys, "stats", "-f", "csv", "-o", "-", "-r", "cuda_gpu_kern_sum", "-r", "nvtx_gpu_proj_sum",
             "--force-export=true", str(report)]  # fmt: skip
-
-
-def shell_text(argv: Sequence[str]) -> str:
-    """Return the command in a form that can be pasted into a shell."""
-    return shlex.join(argv)

@@ -200,17 +200,13 @@ def _header_facts(record: TrainingRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _node_times(record: TrainingRecord) -> Mapping[str, float]:
-    return record.times.nodes_s
-
-
 def _has_group(record: TrainingRecord, group: str) -> bool:
     return exchange_totals(record, group)[0] > 0 or any(node.group == group for node in record.nodes)
 
 
 def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
     nodes = [node for node in record.nodes if node.group == group]
-    times, all_nodes = _node_times(record), record.nodes
+    times, all_nodes = record.times.nodes_s, record.nodes
     flops, total_flops = (_sum_over_launches(node_group, lambda n: n.flops) for node_group in (nodes, all_nodes))
     bytes_moved, whole_bytes = (
         _sum_over_launches(node_group, lambda n: n.compulsory_bytes) for node_group in (nodes, all_nodes)
