@@ -70,8 +70,11 @@ def fitting(variant: Variant) -> list[Case]:
 
 def price(case: Case) -> float:
     """Half a thing that is shown for each doubling of the emulator's time, which was fitted to measured times."""
-    threads = case.threads()
-    expected_s = 8e-6 * threads + 8e-9 * case.problem.flops() + 4e-9 * threads * case.problem.reduction()
+    threads, sizes = case.threads(), case.problem.scope
+    reduction = case.problem.reduction()
+    if {"c", "r", "s"} <= sizes.keys():  # a tile takes the channels of each filter position in steps of 16
+        reduction = max(reduction, sizes["r"] * sizes["s"] * math.ceil(sizes["c"] / 16) * 16)
+    expected_s = 8e-6 * threads + 8e-9 * case.problem.flops() + 3e-7 * threads * reduction
     return 0.5 * math.log2(1 + expected_s / 0.05)
 
 
