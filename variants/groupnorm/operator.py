@@ -132,6 +132,7 @@ class GroupNorm(GroupNormGeometry):
             (3, 8, 9, 8),
             (1, 12, 77, 1),
             (1, 24, 35, 3),
+            (3, 24, 16, 12),
         ]
         modes = [(layout, dtype) for layout in cls.choices["layout"] for dtype in cls.choices["dtype"]]
         return [

@@ -124,7 +124,7 @@ class SoftmaxCrossEntropy(MeanLoss):
     def examples(cls) -> Sequence[SoftmaxCrossEntropy]:
         """Rows of one element, shorter and longer than a warp, a block and a cluster, divided by vectors and not."""
         shapes = [(1, 1), (5, 3), (128, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
-        shapes += [(1031, 7), (2, 8192), (3, 9001)]
+        shapes += [(1031, 7), (2, 8192), (3, 9001), (3, 33000)]
         found = [
             cls(rows=rows, cols=cols, micro=1 + i % 3, dtype=dtype)
             for dtype in ("f32", "bf16")
