@@ -90,9 +90,10 @@ messages: $(VENV)/.test  ## Write tests/messages/, the wording of errors that te
 picture: $(VENV)/.quick  ## Record the terminal picture of README.md, docs/check.svg, from a run of this moment
 	$(BIN)/python docs/terminal_picture.py
 
-format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
+format: $(VENV)/.dev  ## Write the sources in the project's format, and the generated pages
 	$(BIN)/python tests/commands_page.py
 	$(BIN)/python tests/stalls_page.py
+	$(BIN)/python tests/goals_page.py
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(KERNELS) | xargs $(BIN)/clang-format -i

@@ -1,0 +1,52 @@
+"""docs/goals.md compares the goals with the committed runs, and says of each missed goal what limits it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import goals_page
+from goals_page import CARDS, EVENTS_S, Goal, deciding, goals, kernel_s, measured
+
+GOALS = [goal for group in goals().values() for goal in group]
+
+
+def test_the_page_has_the_tables_of_the_committed_runs() -> None:
+    text = goals_page.PAGE.read_text(encoding="utf-8")
+    assert goals_page.goals_page(text) == text, "python tests/goals_page.py"
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
+def test_limit_and_next_step_are_given_until_a_goal_is_reached(goal: Goal) -> None:
+    assert [bool(goal.limit), bool(goal.next)] == [not goal.reached] * 2
+
+
+def test_goals_of_operators_are_of_problems_that_exist() -> None:
+    assert [goal.name for goal in GOALS if goal.outcome == "not compared"] == []
+    assert len({goal.name for goal in GOALS}) == len(GOALS)
+
+
+def test_the_h200_decides_only_with_a_variant_that_the_h100_lacks() -> None:
+    runs = measured()["sort", "(n=67108864)"]
+    own = {folder: [row for row in table if not row.library] for folder, table in runs.items()}
+    folder, fastest = deciding(own, lambda row: True) or ("", None)
+    assert folder.startswith(CARDS[1]) and fastest is not None
+    assert fastest.variant not in {row.variant for name, table in own.items() if name < CARDS[1] for row in table}
+    older = deciding(own, lambda row: row.variant != fastest.variant)
+    assert older is not None and older[0].startswith(CARDS[0])
+
+
+def test_a_time_has_the_share_of_the_events_of_the_goals() -> None:
+    row = next(row for table in measured()["sort", "(n=67108864)"].values() for row in table)
+    assert row.times is not None and row.times.kernel_s is not None
+    assert kernel_s(row) == row.times.kernel_s + EVENTS_S
+    assert kernel_s(replace(row, times=replace(row.times, kernel_s=None))) == row.times.time_s
+
+
+def test_a_goal_without_a_time_is_not_reached() -> None:
+    unmeasured = Goal("a kernel", "≤ 1 µs")
+    assert (unmeasured.outcome, unmeasured.reached) == ("not measured", False)
+    assert replace(unmeasured, source="h200/norms", ours_s=1e-6).outcome == "not compared"
+    assert replace(unmeasured, source="h100/norms", ours_s=2e-6, allowed_s=1e-6).outcome == "missed"
+    assert replace(unmeasured, source="h100/norms", ours_s=1e-6, allowed_s=1e-6).reached
