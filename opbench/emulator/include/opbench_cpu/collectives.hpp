@@ -127,21 +127,11 @@ class BlockScan {
   }
   template <int Items>
   OPB_CONVERGENT void InclusiveSum(T (&in)[Items], T (&out)[Items], OPB_SITE) {
-    T own = in[0], before;
-    for (int item = 1; item < Items; ++item) own = own + in[item];
-    ExclusiveSum(own, before, file, line);
-    for (int item = 0; item < Items; ++item) out[item] = before = before + in[item];
+    InclusiveScan(in, out, cub::Sum(), file, line);
   }
   template <int Items>
   OPB_CONVERGENT void ExclusiveSum(T (&in)[Items], T (&out)[Items], OPB_SITE) {
-    T own = in[0], before;
-    for (int item = 1; item < Items; ++item) own = own + in[item];
-    ExclusiveSum(own, before, file, line);
-    for (int item = 0; item < Items; ++item) {
-      const T next = before + in[item];
-      out[item] = before;
-      before = next;
-    }
+    ExclusiveScan(in, out, T(), cub::Sum(), file, line);
   }
 
   // A scan of several items per thread; `prefix` receives the block's total and returns the value before the block.
