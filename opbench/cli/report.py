@@ -198,7 +198,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
             click.echo("".join(diff), nl=False)
         click.echo(f"{'wrote' if write else 'stale'} {path.relative_to(root)}", err=True)
     if not files.stale and not files.refusals:
-        click.echo("in step: nothing to write", err=True)
+        click.echo("nothing to write: every document is up to date", err=True)
     elif not write and files.stale:
         click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
     if as_json:

@@ -38,7 +38,7 @@ LONGEST_REPLY = 64 << 20
 SYSTEM_FILES = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
 
 
-# What the judging process sends -------------------------------------------------------------------------------------
+# Sent by the judging process ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Operator:
                     value=tensor.shape,
                 )
 
-    # What an operator defines -------------------------------------------------------------------------------------
+    # Defined by each operator --------------------------------------------------------------------------------------
 
     def validate(self) -> None:
         """Raise UsageError for axes that are inconsistent."""
@@ -231,7 +231,7 @@ class Operator:
                 break
         return problems
 
-    # What follows from it -----------------------------------------------------------------------------------------
+    # Derived from the definition ------------------------------------------------------------------------------------
 
     name: ClassVar[str] = ""
     """The operator's name, which is its folder's name; the catalog sets it."""

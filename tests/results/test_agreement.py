@@ -99,7 +99,7 @@ def test_summaries_count_cases_whole() -> None:
         return CountComparison(case, "global_load_requests", "global", 104, 100, 150, measured, False)
 
     found = summarise("all", [one("a", 100), one("a", 104), one("b", 100), one("c", 151)])
-    assert (found.total, found.counted, found.equal, found.is_near_bound, found.bounded) == (4, 1, 2, 1, 3)
+    assert (found.total, found.counted, found.equal, found.near, found.bounded) == (4, 1, 2, 1, 3)
     assert (found.cases, found.cases_equal) == (3, 1)
     assert [c.measured for c in inexact_comparisons([one("a", 100), one("a", 104), one("c", 151)])] == [151, 104]
 

@@ -1,7 +1,7 @@
 // Empty: the forced include cuda_cpu.hpp declares everything that kernels take from this header of the toolkit.
 #pragma once
 
-// What a launch passes by value: opb_tensor_map of opbench_cpu/abi.hpp.
+// A launch passes a tensor map by value: opb_tensor_map of opbench_cpu/abi.hpp.
 struct alignas(64) CUtensorMap {
   unsigned long long opaque[16];
 };

@@ -106,11 +106,11 @@ struct opb_place {
 
 static inline bool opb_in_shared(const void* pointer) { return __cvta_generic_to_shared(pointer) < 1u << 20; }
 
-// The accesses of the calling lane, as NVRTC 13.5 compiles these functions for compute capability 9.0. `lines` follow each
-// other in memory at the stride. Registers hold the fragments of mma.sync (PTX ISA): lane l has E neighbours of line l / 4,
-// from element E (l % 4) on, of each block of 8 lines by 4 E elements. Operands of 16 bits, and of 8 bits whose lines are
-// the registers', come out of shared memory by ldmatrix: a row of 16 bytes a lane. What memory holds turned is read element
-// by element, but for 16-bit words, which registers turn (movmatrix).
+// Reports the accesses of the calling lane, as NVRTC 13.5 compiles these functions for compute capability 9.0. Lines of
+// the matrix are one stride apart in memory. Registers hold the fragments of mma.sync (PTX ISA): of each block of 8
+// lines by 4 E elements, lane l has E neighbouring elements of line l / 4, from element E (l % 4) on. ldmatrix reads
+// operands of 16 bits from shared memory, 16 bytes of a line per lane, and operands of 8 bits in the order of memory.
+// Other transposed operands are read element by element; movmatrix transposes operands of 16 bits in registers.
 template <class Fragment, class T>
 OPB_UNSEEN_INLINE void opb_see_matrix(const T* start, unsigned stride, bool row_order, unsigned access,
                                       const void* program_counter) {

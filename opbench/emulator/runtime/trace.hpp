@@ -278,7 +278,7 @@ struct Guard {
   uint32_t block;
 };
 
-// What a thread has taken by a compare-and-swap and not given back, in this interval: perhaps a lock.
+// A location that a thread has set by a compare-and-swap and not reset in this interval: perhaps a lock.
 struct Lock {
   uintptr_t address;
   uint64_t free;  // the value before

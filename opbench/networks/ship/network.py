@@ -249,7 +249,7 @@ def _main_program(program: NetworkProgram) -> str:
         lines.append(f"    const Memory {names[name]}({content});  // {_tensor_comment(graph, name)}")
     lines += [
         "",
-        "    // What lives between layers, in one piece: where two share a place, one is done before the other begins.",
+        "    // Values between layers, in one allocation; two share memory only if the first is no longer needed.",
         f"    const Memory arena({program.memory.peak_bytes});",
         *(_memory_declaration(program, name) for name in _values_in_order(graph)),
     ]
@@ -344,4 +344,6 @@ def _setup_code(program: NetworkProgram) -> list[str]:
             ]
         else:
             lines.append(f"    {line}")
-    return ["", "    // What kernels make of the weights, once.", *lines] if lines else []
+    return (
+        ["", "    // Results of setup launches, which kernels compute once from the weights.", *lines] if lines else []
+    )

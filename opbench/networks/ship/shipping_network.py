@@ -147,7 +147,7 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
         "",
         *markdown_table(rows),
         "",
-        f"Memory: {units.si(weights, 'B')} of weights; {units.si(peak_bytes, 'B')} for all that lives between layers,",
+        f"Memory: {units.si(weights, 'B')} of weights; {units.si(peak_bytes, 'B')} for the values between layers,",
         f"in one piece ({units.si(naive_bytes, 'B')} if nothing shared a place).",
         "",
     ]

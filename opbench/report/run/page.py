@@ -88,7 +88,7 @@ class PageContext:
     """Advice on cases that were measured, by case."""
 
     @property
-    def timed(self) -> bool:
+    def has_times(self) -> bool:
         """Return whether the run has times of a GPU."""
         return self.predicting is None
 
@@ -112,14 +112,14 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         against_libraries=sentences.library_comparison(all_sections),
         outlook=sentences.lower_bound_explanation(context.predicting) if context.predicting else "",
         incomplete=sentences.missing_cases_text(run),
-        timed=context.timed,
+        timed=context.has_times,
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failure_summary(run),
         faults=_faults(all_sections, anchors),
         against=context.against.template_values("against") if context.against else None,
         overview=lines,
         marks=footnote_marks(str(line["above"]) for line in lines),
-        with_overview=len(all_sections) > 1 or (context.timed and bool(all_sections)),
+        with_overview=len(all_sections) > 1 or (context.has_times and bool(all_sections)),
         operators=_operators(context, all_sections, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
