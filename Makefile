@@ -116,7 +116,7 @@ networks: $(call missing,$(NETWORKS:%=$(NETWORKS_OUT)/%/network.json))  ## Time 
 
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--layout nhwc --compare torch $(if $(filter resnet50 gpt2,$(call part,1,$*)),--tune) --out $(@D)
+		--layout nhwc --compare torch $(if $(filter resnet50 gpt2 mobilenetv3,$(call part,1,$*)),--tune) --out $(@D)
 
 # Every measurement that README, guide and ladders quote, in parts of at most nine minutes on an H100:
 #   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
