@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,10 @@ from opbench.emulator.buffer import CpuArray
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.kernels.header import read_variants
-from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU
-from support.fakes.quiet_clock import QuietClock
+from support.fakes.quiet_clock import SteadyClock
 
 BODY = "if (i < n) out[i] = x[i] > 0.0f ? x[i] : 0.0f;"
 CHEATS = {
@@ -43,24 +42,6 @@ CHEATS = {
 }
 
 
-class Steady(QuietClock):
-    """A clock whose every sample is a millisecond."""
-
-    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
-        launch()
-        return Sample(1e-3)
-
-    @property
-    def gap_between_launches_s(self) -> float:
-        return 0.0
-
-    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
-        return [1e-3 for _ in launches]
-
-    def forget(self, launch: Callable[[], None]) -> None:
-        pass
-
-
 def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -> MeasureResult:
     """A kernel of this body and an honest one, measured on the cpu backend by a fake clock."""
     path = folder / "cheat.cu"
@@ -71,7 +52,7 @@ def measured(folder: Path, globals_: str, body: str, check_again: bool = True) -
     session = Session(open_backend("cpu"))
     options = TimingOptions(warmup_s=0, max_samples=10)
     started: list[str] = []
-    found = measure_cases(session, [cheat, honest], options, Steady(), started.append, check_again=check_again)
+    found = measure_cases(session, [cheat, honest], options, SteadyClock(), started.append, check_again=check_again)
     assert honest.name in found.measurements and {*found.wrong_cases, *found.invalid_cases} <= {cheat.name}
     assert (cheat.name in found.measurements) == (cheat.name not in found.invalid_cases)
     assert started[-1] in (cheat.name, honest.name)
@@ -133,7 +114,7 @@ def test_bits_that_were_right_before_are_not_fetched_again(tmp_path: Path) -> No
     assert all(session.check(case).verdict.right for case in cases)
     assert backend.fetched == {"out": 4}, "one output of each kind of inputs for all variants, no input at all"
     options = TimingOptions(warmup_s=0, max_samples=10)
-    found = measure_cases(session, cases, options, Steady())
+    found = measure_cases(session, cases, options, SteadyClock())
     assert found.wrong_cases == {} and backend.fetched == {"out": 5}, "once more, for other content"
     path = tmp_path / "wrong.cu"
     path.write_text(RELU.replace(BODY, "if (i < n) out[i] = x[i] > 0.0f ? x[i] : -1.0f;"))
@@ -183,7 +164,7 @@ def test_a_library_that_updates_in_place_gets_the_outputs_alone_filled(tmp_path:
         verdict = session.check(case).verdict
         assert verdict.right == right and (right or "changed its input parameter" in verdict.reason), verdict.reason
         if right:
-            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), Steady()).wrong_cases == {}
+            assert measure_cases(session, [case], TimingOptions(budget_s=0.01), SteadyClock()).wrong_cases == {}
         session.release()
     path.write_text(header.format('in_place = { updated = "parameter" }') + body)
     with refuses("not-allowed", "in_place"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from opbench.timing.clock import RenewableLaunch, Sample
 from opbench.timing.measurement import TimingWarning
 from opbench.timing.sampling import TimingOptions
 from support.common import CATALOG, CHEATS
-from support.fakes.quiet_clock import QuietClock
+from support.fakes.quiet_clock import SteadyClock
 
 FOLDER = CHEATS / "time"
 FILES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.rglob("*.cu"))}
@@ -36,28 +36,19 @@ SMALL = {"relu": "(n=65536)", "softmax": "(rows=64,cols=96)", "matmul": "(m=96,n
 """What a test on the CPU runs a file on, by operator."""
 
 
-class Watch(QuietClock):
-    """A clock whose every sample is a millisecond; `before` sees each launch that is timed."""
-
-    gap_between_launches_s = 0.0
+class Watch(SteadyClock):
+    """A clock that renews the launch first in the mode "hot"."""
 
     def __init__(self, mode: str = "cold", before: Callable[[], None] = lambda: None) -> None:
-        self.mode, self.before = mode, before
+        super().__init__(before)
+        self.mode = mode
 
     def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
         if self.mode == "hot":
             launch()
             assert isinstance(launch, RenewableLaunch)
             launch.renew()
-        self.before()
-        launch()
-        return Sample(1e-3)
-
-    def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
-        return [1e-3 for _ in launches]
-
-    def forget(self, launch: Callable[[], None]) -> None:
-        pass
+        return super().sample(launch, hold_stream)
 
 
 def case_of(path: Path) -> Case:

@@ -26,36 +26,22 @@ from opbench.networks.records.network import PeerRecord
 from opbench.networks.records.network_run import network_run
 from opbench.networks.report import phrases
 from opbench.running.targets import own_variants
-from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 from support.builders.small_networks import pictures, residual
 from support.common import CATALOG, CHEATS
-from support.fakes.quiet_clock import QuietClock
+from support.fakes.quiet_clock import SteadyClock
 
 OPTIONS = TimingOptions(warmup_runs=2, warmup_s=0.0, min_samples=24, max_samples=24)
 
 
-class Watch(QuietClock):
-    """A clock whose every sample is a millisecond; `before` sees each launch that is timed."""
-
-    gap_between_launches_s = 0.0
-
-    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
-        self.before = before
-
-    def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
-        self.before()
-        launch()
-        return Sample(1e-3)
+class Watch(SteadyClock):
+    """A clock that also runs the launches of a chain."""
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
         self.before()
         for launch in launches:
             launch()
-        return [1e-3 for _ in launches]
-
-    def forget(self, launch: Callable[[], None]) -> None:
-        pass
+        return super().chain(launches)
 
 
 def context_of(graph: Graph, file: str = "") -> Context:
