@@ -31,18 +31,24 @@ def kernel(experiment: Experiment) -> str:
     return re.split(r"\[|\(", experiment.case)[0]
 
 
+def names_of(experiments: list[Experiment]) -> list[str]:
+    """The classes that an experiment knows, in order."""
+    known = {cost.name for one in experiments for cost in one.classes}
+    return [name for name in INSTRUCTION_CLASSES if name in known]
+
+
 def table(experiments: list[Experiment]) -> list[str]:
     """The lines of the table."""
     head = [
         "kernel",
         "time",
-        *(NAMES[name].replace("shared-memory accesses", "shared memory") for name in INSTRUCTION_CLASSES),
+        *(NAMES[name].replace("shared-memory accesses", "shared memory") for name in names_of(experiments)),
     ]
     lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
     for one in experiments:
         assert one.total_s
         costs = {cost.name: cost for cost in one.classes}
-        cells = [cell(costs.get(name), one.total_s) for name in INSTRUCTION_CLASSES]
+        cells = [cell(costs.get(name), one.total_s) for name in names_of(experiments)]
         lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")
     return lines
 

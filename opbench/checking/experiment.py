@@ -36,13 +36,14 @@ def time_cubins(
     clock: DeviceClock | None,
     on_start: Callable[[str], None] = lambda name: None,
     on_sample: Callable[[str, float], None] = lambda name, seconds: None,
+    judged: bool = False,
 ) -> KnockOutTimes:
     """Launch a case with each edited cubin in place of its own code, and time the launches if there is a clock.
 
-    Inputs rotate and outputs are poisoned as in `measure_cases`. Outputs are not judged, because knock-outs
-    compute wrong ones. The original case must be right before and after all launches: then none of them wrote
-    elsewhere. Raises UsageError if the case is wrong, and LaunchError for a knock-out that faults; `on_start`
-    was last called with its name.
+    Inputs rotate and outputs are poisoned as in `measure_cases`. Outputs are not judged, because most knock-outs
+    compute wrong ones; with `judged`, some outputs are judged before the launches are timed. The original
+    case must be right before and after all launches: then none of them wrote elsewhere. Raises UsageError if the case
+    is wrong, and LaunchError for a knock-out that faults; `on_start` was last called with its name.
     """
     backend = session.backend
     if not isinstance(backend, CubinBackend):
@@ -63,12 +64,22 @@ def time_cubins(
             _require_right(session, bound_case, "before")
             prepared.load("normal", verify=True)
         input_sets = load_input_sets(backend, prepared)
-        launches_by_name = {name: _bind_cubin(session, bound_case, input_sets, cubin) for name, cubin in cubins.items()}
+        launches_by_name = {
+            name: _bind_cubin(session, bound_case, input_sets, cubin, judged) for name, cubin in cubins.items()
+        }
         for name, case_launches in launches_by_name.items():
             on_start(name)
             for _ in range(CHECK_LAUNCHES * len(input_sets.sets)):
                 case_launches.next_launch()()
                 backend.synchronize()
+                case_launches.after_sample()
+            if case_launches.judge.fault:
+                raise LaunchError(
+                    f"{case.name}: without {name}, the kernel is {case_launches.judge.fault}; opbench does not time it",
+                    kind="wrong-results",
+                    subject=case.name,
+                    value=name,
+                )
         if clock is None:
             return KnockOutTimes({})
         first_launches = {
@@ -96,8 +107,10 @@ def _free(backend: Backend, input_sets: InputSets, bound_case: BoundCase | None)
         return
 
 
-def _bind_cubin(session: Session, bound_case: BoundCase, input_sets: InputSets, cubin: Path) -> CaseLaunches:
-    """Bind a cubin to the inputs of every kind."""
+def _bind_cubin(
+    session: Session, bound_case: BoundCase, input_sets: InputSets, cubin: Path, judged: bool
+) -> CaseLaunches:
+    """Bind a cubin to the inputs of every kind; `judged` says whether some of its outputs are judged."""
     assert isinstance(session.backend, CubinBackend)
     program = session.backend.load_cubin(cubin, bound_case.case.request())
     launches = {
@@ -105,7 +118,7 @@ def _bind_cubin(session: Session, bound_case: BoundCase, input_sets: InputSets, 
         for kind, inputs in input_sets.sets.items()
     }
     rng = bound_case.prepared.rng(f"knock-outs of {bound_case.case.name}")
-    judge = SampleJudge(session, bound_case, rng, active=False)
+    judge = SampleJudge(session, bound_case, rng, active=judged)
     return CaseLaunches(bound_case, input_sets.sets, launches, judge, rng)
 
 

@@ -78,7 +78,7 @@ BULK_LEGEND = (
 @click.option(
     "--experiment",
     is_flag=True,
-    help="On a GPU, time the kernel without its loads, stores, shared memory, barriers, matrix products or atomics.",
+    help="On a GPU, time the kernel without its loads, stores, shared memory, barriers, products, atomics, addresses.",
 )
 def explain_command(
     names: tuple[str, ...],

@@ -16,8 +16,11 @@ NAMES = {
     "barriers": "barriers",
     "matrix": "matrix instructions",
     "atomics": "atomics",
+    "address-arithmetic": "address arithmetic",
 }
 NO_CONFLICTS = "no-conflicts"
+MISSING = {NO_CONFLICTS: "none", "outside-loops": "not applicable", "already-cheap": "not applicable"}
+"""The text in place of a time for some reasons."""
 REASONS = {
     "feeds-address": "other addresses depend on them",
     "feeds-branch": "branches depend on them",
@@ -33,11 +36,19 @@ REASONS = {
     "not-assembled": "ptxas rejects the kernel without them",
     "faults": "the kernel faults without them",
     "hangs": "the kernel does not end without them",
+    "slower": "the first addresses and the registers of the steps cost more time than the steps save",
+    "wrong-results": "the kernel without them is wrong",
+    "outside-loops": "no loop repeats them",
+    "not-linear": "they make an address that is no linear function of the loop counters",
+    "already-cheap": "a step for each iteration costs as much",
+    "used-elsewhere": "branches or values depend on them",
 }
 """The meaning of each code of `opbench.results.experiment`."""
 COLUMNS = ("without", "the kernel takes", "exposed", "95 % interval", "share", "instructions", "most on lines")
 COUNTED = ("class of work", "instructions", "most on lines")
 MAX_LINES = 3
+NO_LINE = "0"
+"""The line of instructions that the compiler adds."""
 
 
 def experiment_lines(experiment: Experiment) -> Iterator[str]:
@@ -73,10 +84,11 @@ def _code(experiment: Experiment) -> str:
 
 
 def _row(cost: ClassCost, total_s: float | None) -> list[str]:
-    lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MAX_LINES])
+    known_lines = [item for item in cost.lines.items() if item[0] != NO_LINE]
+    lines = ", ".join(f"{line} ({count})" for line, count in known_lines[:MAX_LINES])
     counts = [str(cost.instructions), lines]
     if cost.exposed_s is None or total_s is None or cost.without_s is None:
-        reason_text = "none" if cost.reason == NO_CONFLICTS else "not measurable" if cost.reason else "–"
+        reason_text = MISSING.get(cost.reason, "not measurable") if cost.reason else "–"
         return [NAMES[cost.name], reason_text, "–", "–", "–", *counts]
     bound_sign = "≤ " if cost.upper_bound else "≥ " if cost.lower_bound else ""
     interval = f"{_signed(cost.low_s)} to {_signed(cost.high_s)}"
@@ -124,7 +136,7 @@ def _pair(pair: PairCost) -> str:
 
 def _remarks(cost: ClassCost) -> Iterator[str]:
     """Yield remarks on a class: work that its time includes or omits."""
-    if cost.reason in ("not-assembled", "faults", "hangs"):
+    if cost.reason in ("not-assembled", "faults", "hangs", "slower", "wrong-results"):
         yield f"not measurable: {REASONS[cost.reason]} ({cost.detail})"
     if cost.reason == "joined":
         yield f"not measurable: {REASONS[cost.reason]}"
@@ -135,7 +147,7 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
         kept_lines = [line for line in cost.kept if line.reason == reason]
         count, lines = (
             sum(line.instructions for line in kept_lines),
-            ", ".join(line.line for line in kept_lines[:MAX_LINES]),
+            ", ".join([line.line for line in kept_lines if line.line != NO_LINE][:MAX_LINES]),
         )
         amount = "all" if count == total else f"{count} of {total}"
         yield f"{amount} instructions stay: {REASONS[reason]} ({'lines' if kept_lines[1:] else 'line'} {lines})"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from opbench import units
 from opbench.backend.environment import Environment
 from opbench.checking.backends import resolve_name
 from opbench.checking.checking import trace_case
@@ -19,15 +20,21 @@ from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.assembler import assemble, assembler
 from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.compile.knockout import KnockOut
+from opbench.gpu.compile.knockout_addresses import OUTSIDE_LOOPS
 from opbench.gpu.compile.knockout_classes import (
+    ADDRESS_ARITHMETIC,
     BANK_CONFLICTS,
     GROUPS,
     INSTRUCTION_CLASSES,
+    INTEGER_CLASSES,
+    INTEGERS,
     INTENDED_GROUPS,
     ptx_counts,
 )
+from opbench.gpu.compile.natural_loops import innermost_blocks
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import product
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.paths import next_command
@@ -107,7 +114,9 @@ def assemble_knockouts(
         removal = knockout.class_instructions(name)
         if removal.removable or removal.remaining:
             kept_lines = tuple(KeptLine(*line) for line in removal.remaining_lines(own_file))
-            reason = "" if removal.removable else kept_lines[0].reason
+            # Arithmetic outside of loops matters less than arithmetic that stays in loops.
+            reasons = sorted((line.reason for line in kept_lines), key=lambda reason: reason == OUTSIDE_LOOPS)
+            reason = "" if removal.removable else reasons[0]
             costs[name] = ClassCost(name, len(removal.removable), removal.lines(own_file), kept_lines, reason=reason)
     assembled = AssembledKnockOuts(case, knockout, arch, costs)
     try:
@@ -137,10 +146,30 @@ def assemble_knockouts(
 
 def _assemble_without(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
     """Return the cubin without some classes of instructions, or the assembler's error."""
+
+    def assemble_knockout(unroll: bool) -> Path:
+        text = assembled.knockout.ptx_without(names, unroll)
+        return assemble(text, assembled.arch, assembled.case.variant.name)
+
     try:
-        return assemble(assembled.knockout.ptx_without(names), assembled.arch, assembled.case.variant.name)
+        unrolled = assemble_knockout(True)
+        if tuple(names) != (ADDRESS_ARITHMETIC,):
+            return unrolled
+        # Shorter loops may be unrolled more: of two versions, the one with the loops of the original is compared.
+        return min((unrolled, assemble_knockout(False)), key=lambda path: _new_accesses(assembled, path))
     except CompileError as error:
         return error
+
+
+def _new_accesses(assembled: AssembledKnockOuts, edited_file: Path) -> int:
+    """Return by how many the memory instructions of a knock-out and of the original differ; 0 without nvdisasm."""
+    try:
+        before, after = (
+            _group_counts(path, assembled.knockout.kernels) for path in (assembled.cubins[ORIGINAL], edited_file)
+        )
+    except EnvironmentFault:
+        return 0
+    return sum(abs(after[group] - before[group]) for group in ("global loads", "global stores", "shared memory"))
 
 
 def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file: Path, edited_file: Path) -> ClassCost:
@@ -166,9 +195,13 @@ def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file:
     ptx_needs = ptx_counts(remaining)
     changes = [
         MachineCodeChange(
-            group, counts_before[group], counts_after[group], group in INTENDED_GROUPS[cost.name], ptx_needs[group]
+            group,
+            counts_before[group],
+            counts_after[group],
+            group in INTENDED_GROUPS[cost.name],
+            ptx_needs.get(group, 0),
         )
-        for group in GROUPS
+        for group in (*GROUPS, *((INTEGERS,) if cost.name == ADDRESS_ARITHMETIC else ()))
         if counts_before[group] != counts_after[group]
     ]
     # With other addresses the assembler joins no accesses, so the machine code is not comparable.
@@ -185,8 +218,13 @@ def _group_counts(cubin: Path, kernels: Collection[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     group_of = {instruction_class: group for group, classes in GROUPS.items() for instruction_class in classes}
     for name, code in sass.disassemble(cubin.read_bytes()).items():
-        for instruction_class, count in code.mix.classes.items() if name in kernels else ():
+        if name not in kernels:
+            continue
+        for instruction_class, count in code.mix.classes.items():
             counts[group_of.get(instruction_class, "")] += count
+        following = [[target for target in block.after if target != OUTSIDE_KERNEL] for block in code.blocks]
+        for block in innermost_blocks(following):
+            counts[INTEGERS] += sum(code.blocks[block].classes.get(one, 0) for one in INTEGER_CLASSES)
     return counts
 
 
@@ -345,7 +383,7 @@ class KnockOutTimer:
         original = times[ORIGINAL]
         for name, cost in costs.items():
             if name in times:
-                costs[name] = with_times(cost, original, times[name])
+                costs[name] = _or_too_slow(with_times(cost, original, times[name]))
         pairs = self._time_pairs(assembled, packed, costs, original, on_progress)
         return replace(
             without_times(assembled),
@@ -378,7 +416,8 @@ class KnockOutTimer:
     def _launch_fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
         """Launch knock-outs and return the error, after which the worker is a new process; None without an error."""
         try:
-            self._worker.ask(TimeCubins(packed, cubins, self._options, probe=True), self._limit_s)
+            judged = ADDRESS_ARITHMETIC in cubins
+            self._worker.ask(TimeCubins(packed, cubins, self._options, probe=True, judged=judged), self._limit_s)
         except (UsageError, EnvironmentFault):
             raise
         except OpbenchError as error:
@@ -444,7 +483,15 @@ class KnockOutTimer:
         return [pair_cost(pair, times) for pair in pairs if {*pair, "+".join(pair)} <= times.keys()]
 
 
+def _or_too_slow(cost: ClassCost) -> ClassCost:
+    """Return the cost of a class; without times if stepped addresses are slower, because these times say nothing."""
+    if cost.name != ADDRESS_ARITHMETIC or cost.high_s is None or cost.high_s >= 0:
+        return cost
+    detail = f"it takes {units.time(cost.without_s or 0.0)}"
+    return replace(cost, reason="slower", detail=detail, without_s=None, exposed_s=None, low_s=None, high_s=None)
+
+
 def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
     """Return the cost of a class without a time, with the reason why its knock-out failed."""
-    has_hung = error.kind == "worker-hung"
-    return replace(cost, reason="hangs" if has_hung else "faults", detail=str(error))
+    reason = {"worker-hung": "hangs", "wrong-results": "wrong-results"}.get(error.kind, "faults")
+    return replace(cost, reason=reason, detail=str(error))

@@ -197,6 +197,8 @@ class TimeCubins(Request[KnockOutTimes]):
     cubins: Mapping[str, Path]
     timing: TimingOptions
     probe: bool = False
+    judged: bool = False
+    """Whether the edited code must compute correct results."""
 
 
 # Notifications ----------------------------------------------------------------------------------------------------

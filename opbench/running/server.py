@@ -253,6 +253,7 @@ class Server:
             None if request.probe else self._clock(request.timing.mode),
             on_start=lambda name: notify(CaseStarted(name)),
             on_sample=lambda name, seconds: notify(SampleTaken(name, seconds)),
+            judged=request.judged,
         )
 
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:

@@ -19,7 +19,7 @@ from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.cli.explain import explain_command
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.gpu.compile.knockout import KnockOut
-from opbench.gpu.compile.knockout_classes import GLOBAL_LOADS, GLOBAL_STORES
+from opbench.gpu.compile.knockout_classes import ADDRESS_ARITHMETIC, GLOBAL_LOADS, GLOBAL_STORES
 from opbench.gpu.driver import CudaBackend
 from opbench.gpu.driver.driver import Driver
 from opbench.kernels.folders import case_named
@@ -50,6 +50,8 @@ TIMES = {
     "global-stores": 9e-6,
     "barriers": 10e-6,
     "global-loads+global-stores": 1e-6,
+    ADDRESS_ARITHMETIC: 8e-6,
+    f"global-loads+{ADDRESS_ARITHMETIC}": 3e-6,
 }
 """Seconds of each knock-out on the fake GPU."""
 
@@ -69,9 +71,10 @@ class TimedByTable(QuietClock):
 class FakeWorker(Worker):
     """A worker on a GPU where some knock-outs hang, fault or fault only while timed."""
 
-    def __init__(self, hang: str = "", fault: str = "", late: str = "") -> None:
+    def __init__(self, hang: str = "", fault: str = "", late: str = "", wrong: str = "") -> None:
         super().__init__(OpenBackend("cuda"), Path("unused.log"))
-        self.hang, self.fault, self.late = hang, fault, late
+        self.hang, self.fault, self.late, self.wrong = hang, fault, late, wrong
+        self.judged: list[str] = []
         self.limits: list[float] = []
         self.stops = 0
 
@@ -91,6 +94,9 @@ class FakeWorker(Worker):
             raise WorkerHung("stopped after 1 s", value=limit_s)
         if self.fault in request.cubins:
             raise LaunchError("an illegal address", kind="launch-failed")
+        self.judged += [*request.cubins] if request.judged else []
+        if self.wrong in request.cubins and request.judged:
+            raise LaunchError("wrong in timed sample 1", kind="wrong-results")
         if request.probe:
             return KnockOutTimes({})
         clock = TimedByTable()
@@ -149,6 +155,24 @@ def test_a_knock_out_that_does_not_end_costs_its_own_figure_only(
     assert 1.0 in worker.limits, "a probe ends at the limit"
 
 
+def test_only_stepped_addresses_must_compute_right_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = FakeWorker()
+    run(monkeypatch, worker, "global-loads", ADDRESS_ARITHMETIC)
+    assert worker.judged == [ADDRESS_ARITHMETIC]
+    loads, addresses = run(
+        monkeypatch, FakeWorker(wrong=ADDRESS_ARITHMETIC), "global-loads", ADDRESS_ARITHMETIC
+    ).classes
+    assert addresses.reason == "wrong-results" and addresses.exposed_s is None and loads.exposed_s
+
+
+def test_stepped_addresses_that_take_longer_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TIMES, ADDRESS_ARITHMETIC, 12e-6)
+    monkeypatch.setitem(TIMES, "barriers", 12e-6)
+    barriers, addresses = run(monkeypatch, FakeWorker(), "barriers", ADDRESS_ARITHMETIC).classes
+    assert addresses.reason == "slower" and addresses.exposed_s is None and "12.0 µs" in addresses.detail
+    assert barriers.exposed_s == pytest.approx(-2e-6, rel=2e-2) and not barriers.reason
+
+
 def test_a_kernel_that_faults_as_it_is_has_no_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     with refuses("launch-failed", error=LaunchError):
         run(monkeypatch, FakeWorker(fault=ORIGINAL), "global-loads")
@@ -201,8 +225,9 @@ def test_without_a_gpu_the_classes_are_counted_and_the_error_says_what_is_missin
     with refuses("needs-gpu", "--experiment", value="no GPU", error=EnvironmentFault):
         run_experiments(["relu/scalar", "transpose/shared"], "", "h100", CATALOG, shown.append, lambda text: None)
     relu, transpose = shown
-    assert [cost.name for cost in relu.classes] == [GLOBAL_LOADS, GLOBAL_STORES]
-    assert relu.source == "counted" and relu.total_s is None and all(cost.instructions for cost in relu.classes)
+    assert [cost.name for cost in relu.classes] == [GLOBAL_LOADS, GLOBAL_STORES, ADDRESS_ARITHMETIC]
+    assert relu.source == "counted" and relu.total_s is None and all(cost.instructions for cost in relu.classes[:2])
+    assert relu.classes[2].reason == "outside-loops" and not relu.classes[2].instructions
     lines = {cost.name: cost.lines for cost in transpose.classes}
     source = (ROOT / "variants/transpose/shared.cu").read_text().splitlines()
     assert all("__syncthreads" in source[int(line) - 1] for line in lines["barriers"])
@@ -281,6 +306,15 @@ def test_knock_outs_are_launched_on_the_inputs_of_the_case(
     assert found.measurements["one"].mode == "cold" and checked == ["before", "after"]
     assert not time_cubins(Session(backend), case, {"one": cubin}, options, None).measurements
     assert checked == ["before", "after"], "a probe of a knock-out does not judge the case again"
+
+
+@needs_nvrtc
+def test_wrong_results_of_a_judged_knock_out_are_refused(backend: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "has", lambda self, name: False)
+    case = case_named("relu/scalar(n=2000)")  # the fake driver does not know this kernel, so that it writes nothing
+    cubins = {"address-arithmetic": backend.compile(case.request())}
+    with refuses("wrong-results", case.name, value="address-arithmetic", error=LaunchError):
+        time_cubins(Session(backend), case, cubins, TimingOptions(), None, judged=True)
 
 
 @needs_nvrtc

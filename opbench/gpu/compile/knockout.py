@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from opbench.gpu.compile.knockout_addresses import SteppedAddresses
 from opbench.gpu.compile.knockout_classes import (
+    ADDRESS_ARITHMETIC,
     ATOMICS,
     BANK_CONFLICTS,
     BARRIERS,
@@ -121,6 +123,7 @@ class KnockOut:
             function for function in self.module.functions if function.name in self._buffers or not function.is_kernel
         ]
         self.flows = self._data_flows(functions_used)
+        self._stepped = [SteppedAddresses(function, text) for function in functions_used]
         self._waits_in_loop = any(True for flow in self.flows for _ in flow.waiting_loads())
         statements = [statement for flow in self.flows for statement in flow.function.statements]
         self._bulk_counts = any(map(is_counted_copy, statements))
@@ -165,8 +168,12 @@ class KnockOut:
 
     def class_instructions(self, name: str) -> ClassInstructions:
         """Return the instructions of one class: those that can be removed and those that cannot."""
-        removable, remaining = [], []
-        for flow in self.flows:
+        removable: list[Statement] = []
+        remaining: list[tuple[Statement, str]] = []
+        for stepped in self._stepped if name == ADDRESS_ARITHMETIC else ():
+            removable += stepped.removed
+            remaining += stepped.remaining
+        for flow in self.flows if name != ADDRESS_ARITHMETIC else ():
             for statement in flow.function.statements:
                 if not is_in_class(statement, name):
                     continue
@@ -216,19 +223,29 @@ class KnockOut:
         shared_bytes = self._shared_bytes.get(function.name, 0)
         return not function.shared or shared_bytes < 32 * lane_bytes(statement) + 16
 
-    def ptx_without(self, names: Collection[str]) -> str:
-        """Return the PTX without the removable instructions of some classes."""
+    def ptx_without(self, names: Collection[str], unroll: bool = True) -> str:
+        """Return the PTX without the removable instructions of some classes.
+
+        Without `unroll`, the assembler keeps the loops whose addresses advance as they are.
+        """
         removable_ids = {
-            name: {id(statement) for statement in self.class_instructions(name).removable} for name in names
+            name: {id(statement) for statement in self.class_instructions(name).removable}
+            for name in names
+            if name != ADDRESS_ARITHMETIC
         }
         edits: list[tuple[int, int, str]] = []
-        for flow in self.flows:
+        for flow, stepped in zip(self.flows, self._stepped, strict=True):
             editor = InstructionEditor(flow.function, self._shared_bytes.get(flow.function.name, 0))
+            accesses = stepped.accesses if ADDRESS_ARITHMETIC in names else {}
             for statement in flow.function.statements:
-                for name, ids in removable_ids.items():
-                    if id(statement) in ids:
-                        editor.remove(name, statement)
+                access = accesses.get(statement.start, statement)
+                removed_by = [name for name, ids in removable_ids.items() if id(statement) in ids]
+                for name in removed_by:
+                    editor.remove(name, access)
+                if access is not statement and not removed_by:
+                    edits.append((access.start, access.end, access.text))
             edits += editor.edits()
+            edits += stepped.edits(unroll) if ADDRESS_ARITHMETIC in names else ()
         if any("[kosunk]" in new for _, _, new in edits):
             insertion = self.module.text.index("\n", self.module.text.index(".address_size")) + 1
             edits.append((insertion, insertion, SINK_DECLARATION))

@@ -10,7 +10,11 @@ from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
 
 GLOBAL_LOADS, GLOBAL_STORES, ATOMICS = "global-loads", "global-stores", "atomics"
 SHARED, BANK_CONFLICTS, BARRIERS, MATRIX = "shared", "bank-conflicts", "barriers", "matrix"
-INSTRUCTION_CLASSES = (GLOBAL_LOADS, GLOBAL_STORES, SHARED, BANK_CONFLICTS, BARRIERS, MATRIX, ATOMICS)
+ADDRESS_ARITHMETIC = "address-arithmetic"
+"""The only class without which a kernel still has correct results."""
+INSTRUCTION_CLASSES = (
+    GLOBAL_LOADS, GLOBAL_STORES, SHARED, BANK_CONFLICTS, BARRIERS, MATRIX, ATOMICS, ADDRESS_ARITHMETIC
+)  # fmt: skip
 """The classes of instructions that a knock-out experiment can remove."""
 
 ADDRESS = re.compile(r"\[\s*([%A-Za-z_$][\w$]*)\s*(?:\+\s*(-?\d+))?\s*\]")
@@ -103,6 +107,9 @@ def lane_bytes(statement: Statement) -> int:
 
 
 SPILLS = "spills"
+INTEGERS = "integers in innermost loops"
+"""Only compared for the arithmetic of addresses."""
+INTEGER_CLASSES = ("IMAD", "IADD", "other integer")
 GROUPS = {
     "global loads": ("LDG", "LDGSTS"),
     "global stores": ("STG",),
@@ -127,6 +134,7 @@ INTENDED_GROUPS = {
     BARRIERS: {"barriers"},
     MATRIX: {"matrix"},
     ATOMICS: {"atomics"},
+    ADDRESS_ARITHMETIC: {INTEGERS},
 }
 """The groups from which a knock-out removes instructions."""
 

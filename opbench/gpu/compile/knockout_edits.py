@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from opbench.gpu.compile.knockout_classes import (
@@ -90,8 +90,8 @@ class InstructionEditor:
                     test = f"setp.eq.b32 %kop, %kosink, {SENTINEL};"
                 yield statement.start, statement.start, f"{test} @%kop st.global.u32 [kosunk], %kosink;\n"
             if self._has_removed_bulk_copy and expects_bytes(statement):
-                operand_text = ", ".join((*statement.operands[:-1], "0"))
-                yield statement.start, statement.end, f"{statement.predicate}{statement.opcode} {operand_text};"
+                expecting_none = replace(statement, operands=(*statement.operands[:-1], "0"))
+                yield statement.start, statement.end, expecting_none.text
             if (
                 statement.base == "mov"
                 and statement.operands[0] in self._accumulators
@@ -294,7 +294,5 @@ class InstructionEditor:
         self._lane_widths.add(width)
         yield from self._address_word(statement)
         yield f"and.b32 %kow, %kow, %kozero; or.b32 %kow, %kow, %kolanes{width};"
-        operand_text = ", ".join(
-            f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in statement.operands
-        )
-        yield f"{statement.predicate}{statement.opcode} {operand_text};"
+        new_operands = (f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in statement.operands)
+        yield replace(statement, operands=tuple(new_operands)).text

@@ -52,6 +52,11 @@ class Statement:
         """Return the guard predicate as text before the opcode, with a space; empty without one."""
         return f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
 
+    @property
+    def text(self) -> str:
+        """Return the instruction as PTX."""
+        return f"{self.predicate}{self.opcode} {', '.join(self.operands)};"
+
 
 @dataclass(frozen=True)
 class Function:
