@@ -6,13 +6,14 @@ import json
 import re
 
 from opbench import units
-from opbench.gpu.compile.knockout_classes import INSTRUCTION_CLASSES
+from opbench.gpu.compile.knockout_classes import ADDRESS_ARITHMETIC, INSTRUCTION_CLASSES, INTEGERS
 from opbench.report.experiment import NAMES
 from opbench.results.experiment import ClassCost, Experiment
 from opbench.results.files import read_run
 from support.common import CATALOG, ROOT, read_experiments
 
 COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl.xz"
+ADDRESSES = ROOT / "reports/h200/experiments/addresses.jsonl.xz"
 STALLS = COMMITTED.with_name("stalls.json")
 QUICK = ROOT / "reports/h100/quick"
 PAGE = ROOT / "docs/advice.md"
@@ -78,6 +79,19 @@ def stall_table(experiments: list[Experiment]) -> list[str]:
     return lines
 
 
+def address_table(experiments: list[Experiment]) -> list[str]:
+    """The lines of the table of address arithmetic."""
+    lines = ["| kernel | time | exposed | integers in innermost loops | registers |", "|---|--:|--:|--:|--:|"]
+    for one in experiments:
+        assert one.total_s
+        cost = next(cost for cost in one.classes if cost.name == ADDRESS_ARITHMETIC)
+        missing = {"slower": "slower", "outside-loops": "not applicable"}.get(cost.reason)
+        changes = [f"{change.before} → {change.after}" for change in cost.changes if change.group == INTEGERS]
+        cells = [missing or cell(cost, one.total_s), "".join(changes), " → ".join(map(str, cost.registers or ()))]
+        lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")
+    return lines
+
+
 def shown(name: str) -> list[str]:
     """The lines of a table in the guide."""
     text = PAGE.read_text(encoding="utf-8")
@@ -88,6 +102,7 @@ def test_the_guide_shows_the_committed_experiments() -> None:
     experiments = read_experiments(COMMITTED)
     assert shown("experiments") == table(experiments)
     assert shown("stalls") == stall_table(experiments)
+    assert shown("addresses") == address_table(read_experiments(ADDRESSES))
 
 
 def test_without_bank_conflicts_a_transpose_takes_as_long_as_the_variant_without_them() -> None:
@@ -103,8 +118,9 @@ def test_without_bank_conflicts_a_transpose_takes_as_long_as_the_variant_without
     assert units.time(cost.without_s) in text and units.time(times["padded"]) in text
 
 
-def test_the_committed_experiments_are_of_one_card_and_of_shipped_cases() -> None:
-    found = read_experiments(COMMITTED)
-    assert {one.gpu for one in found} == {"NVIDIA H100 80GB HBM3"} and len(found) >= 10
-    assert all(CATALOG.case(one.case).name == one.case and one.source == "measured" for one in found)
-    assert COMMITTED.stat().st_size < 100_000
+def test_each_record_is_of_one_card_and_of_shipped_cases() -> None:
+    for path, gpu in ((COMMITTED, "NVIDIA H100 80GB HBM3"), (ADDRESSES, "NVIDIA H200")):
+        found = read_experiments(path)
+        assert {one.gpu for one in found} == {gpu} and len(found) >= 10
+        assert all(CATALOG.case(one.case).name == one.case and one.source == "measured" for one in found)
+        assert path.stat().st_size < 100_000
