@@ -31,7 +31,7 @@ from opbench.records import stored_file, unpacked
 
 MOST_CONFIGS = 24
 """Variants with more configs take minutes; tests/test_variants.py checks them."""
-OPTIONS = JudgeOptions(backend="cpu", time_limit_s=60.0, drawn=1)
+OPTIONS = JudgeOptions(backend="cpu", time_limit_s=240.0, drawn=1)
 
 
 def spread(catalog: Catalog, count: int) -> list[Variant]:
