@@ -168,16 +168,17 @@ def goals() -> Mapping[str, Sequence[Goal]]:
 
 
 def table_of(kind: str) -> str:
-    """Return the table of all goals of a kind."""
+    """Return the number of goals of a kind that are reached, and the table of all of them."""
     own = ["variant", "of peak"] if kind == "operators" else []
-    head = [kind.removesuffix("s"), "goal", "time", "library", *own, "run", "outcome"]
-    lines = [f"| {' | '.join(head)} |", f"|---|---|--:|--:|{'---|' * (len(own) + 2)}"]
+    head = [kind.removesuffix("s"), "outcome", "goal", "time", "library", *own, "run"]
+    lines = [f"{sum(goal.reached for goal in goals()[kind])} of {len(goals()[kind])} goals are reached.", ""]
+    lines += [f"| {' | '.join(head)} |", f"|---|---|---|--:|--:|{'---|' * (len(own) + 1)}"]
     for goal in goals()[kind]:
         link = f"[{goal.source}](../reports/{goal.source})" if goal.source else "–"
         middle = [f"`{goal.variant}`" if goal.variant else "–", goal.of_peak or "–"] if own else []
         times = [units.time(seconds) if seconds else "–" for seconds in (goal.ours_s, goal.library_s)]
         outcome = goal.outcome if goal.reached else f"**{goal.outcome}**"
-        lines.append(f"| {' | '.join([goal.name, goal.text, *times, *middle, link, outcome])} |")
+        lines.append(f"| {' | '.join([goal.name, outcome, goal.text, *times, *middle, link])} |")
     return "\n".join(lines)
 
 
