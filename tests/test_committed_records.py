@@ -110,6 +110,15 @@ def test_a_search(path: Path) -> None:
     ]
 
 
+def test_no_shipped_variant_was_refused() -> None:
+    lines = unpacked(ROOT / "reports/cpu/judged-variants.jsonl.xz").decode().splitlines()
+    answers = {answer["variant"]: answer["answer"] for answer in map(json.loads, lines)}
+    assert set(answers.values()) == {"accepted"}
+    operators = {variant.partition("/")[0] for variant in answers}
+    sentence = f"{len(answers)} shipped variants of {len(operators)} operators"
+    assert sentence in (ROOT / "docs/judging.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("ceilings.json")), ids=named)
 def test_ceilings(path: Path) -> None:
     assert missing(content(path), read_ceilings(path, "").to_json()) == []
