@@ -119,6 +119,18 @@ def test_no_shipped_variant_was_refused() -> None:
     assert sentence in (ROOT / "docs/judging.md").read_text(encoding="utf-8")
 
 
+def test_no_cheat_gained_time_on_an_h100() -> None:
+    (part,) = json.loads(unpacked(ROOT / "reports/h100/selftest/selftest.json.xz"))["parts"]
+    cheats = [claim for claim in part["claims"] if claim["wanted"] == "caught"]
+    assert all(claim["holds"] for claim in cheats)
+    right = sum(claim["seen"] == "right" for claim in cheats)
+    text = " ".join((ROOT / "docs/judging.md").read_text(encoding="utf-8").split())
+    assert (
+        f"{len(cheats)} kernels that cheat on time. {len(cheats) - right} were refused, and {right} were no more"
+        in text
+    )
+
+
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("ceilings.json")), ids=named)
 def test_ceilings(path: Path) -> None:
     assert missing(content(path), read_ceilings(path, "").to_json()) == []
