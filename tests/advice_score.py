@@ -2,7 +2,7 @@
 
 python tests/advice_score.py            # write the tables of docs/advice.md and opbench/insight/ladder_steps.csv
 python tests/advice_score.py --misses   # print the ladder steps whose mechanism is not the first advice
-python tests/advice_score.py --steps    # print every measured step, and whether it was held out
+python tests/advice_score.py --steps    # print every measured step, and whether it is in the test set
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Step:
     """The cases on the CPU whose accesses were counted for the lower and the upper variant; empty if there is none."""
 
     @property
-    def held_out(self) -> bool:
-        """Return whether the operator belongs to the third that was not used for rules and gains."""
+    def in_test_set(self) -> bool:
+        """Return whether the operator belongs to the third that was not used to develop rules and gains."""
         return int(hashlib.md5(self.operator.encode()).hexdigest(), 16) % 3 == 0
 
     @property
@@ -178,8 +178,8 @@ def cures(found: Sequence[Step]) -> list[Step]:
 
 
 def used_steps(measured: Sequence[Step]) -> list[MeasuredStep]:
-    """Return the steps that gains are estimated from: those that gain, at each problem, without held-out operators."""
-    return [record(step) for step in cures(measured) if not step.held_out]
+    """Return the steps that gains are estimated from: those that gain, at each problem, without the test set."""
+    return [record(step) for step in cures(measured) if not step.in_test_set]
 
 
 def record(step: Step) -> MeasuredStep:
@@ -240,13 +240,13 @@ def is_close(expected: float, gain: float) -> bool:
 
 
 def table(measured: Sequence[Step]) -> str:
-    """Return the scores in Markdown: all cures, the third that was held out, each mechanism, and the operators."""
+    """Return the scores in Markdown: all cures, development set, test set, each mechanism, and the operators."""
     answered = cures(steps(measured))
     everywhere = cures(measured)
     rows = [
         ("all steps", answered),
-        ("used for rules and gains", [step for step in answered if not step.held_out]),
-        ("held out", [step for step in answered if step.held_out]),
+        ("development set", [step for step in answered if not step.in_test_set]),
+        ("test set", [step for step in answered if step.in_test_set]),
     ]
     lines = [
         "| ladder steps | number | first advice | among the first three | gain within ±25 % | gain within its range "
@@ -258,18 +258,23 @@ def table(measured: Sequence[Step]) -> str:
     lines += [_row(name, several) for name, several in rows]
     lines.append(_peer_row("Nsight Compute's rules on them", peer, rows[-1][1]))
     lines.append(_row("all steps, at each problem where they gain", everywhere))
-    lines.append(_row("held out, at each such problem", [step for step in everywhere if step.held_out]))
+    lines.append(_row("test set, at each such problem", [step for step in everywhere if step.in_test_set]))
     by_mechanism = defaultdict(list)
     for step in answered:
         for mechanism in step.mechanisms:
             by_mechanism[mechanism].append(step)
-    lines += ["", "| mechanism | steps with it | first advice names it | among the first three |", "|---|--:|--:|--:|"]
+    lines += [
+        "",
+        "| mechanism | steps that add it | that add only it | first advice names it | among the first three |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for mechanism, several in sorted(by_mechanism.items(), key=lambda item: (-len(item[1]), item[0])):
         first = sum(any(one.mechanism == mechanism for one in step.advice[:1]) for step in several)
         three = sum(any(one.mechanism == mechanism for one in step.advice[:3]) for step in several)
-        lines.append(f"| `{mechanism}` | {len(several)} | {first} | {three} |")
-    for name, held_out in (("Held out", True), ("Used for rules and gains", False)):
-        operators = Counter(step.operator for step in steps(measured) if step.held_out == held_out)
+        alone = sum(len(step.mechanisms) == 1 for step in several)
+        lines.append(f"| `{mechanism}` | {len(several)} | {alone} | {first} | {three} |")
+    for name, in_test_set in (("Test set", True), ("Development set", False)):
+        operators = Counter(step.operator for step in steps(measured) if step.in_test_set == in_test_set)
         text = ", ".join(f"`{operator}` {count}" for operator, count in sorted(operators.items()))
         lines += ["", f"{name}, with the number of measured steps: {text}."]
     return "\n".join(lines) + "\n"
@@ -314,8 +319,8 @@ def main(arguments: Sequence[str]) -> None:
     found = steps(measured)
     if "--steps" in arguments:
         for step in found:
-            used = "held out" if step.held_out else "used"
-            print(f"{step.operator}/{step.lower} -> {step.upper}: {step.gain:.2f} at {step.problem}, {used}")
+            part = "test set" if step.in_test_set else "development set"
+            print(f"{step.operator}/{step.lower} -> {step.upper}: {step.gain:.2f} at {step.problem}, {part}")
         return
     if "--misses" in arguments:
         for step in cures(found):
@@ -329,7 +334,7 @@ def main(arguments: Sequence[str]) -> None:
                     sorted(step.mechanisms),
                     names,
                     f"{step.over_bound:.1f}",
-                    "held out" if step.held_out else "",
+                    "test set" if step.in_test_set else "",
                 )
         print(table(measured))
         return

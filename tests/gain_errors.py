@@ -58,7 +58,8 @@ def tables(steps: Sequence[Step]) -> str:
     everywhere = promised([step for several in measured().values() for step in several])
     lines += [
         "",
-        "| the estimate knows | steps | gain within ±25 % | opbench on the same steps | at each problem | opbench |",
+        "| the estimate knows | steps | gain within ±25 % | opbench on the same steps | at each problem"
+        " | opbench, at each problem |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for name, estimate in ESTIMATES.items():
@@ -170,9 +171,9 @@ def over_compulsory(case: str) -> float | None:
 
 ESTIMATES: dict[str, Estimate] = {
     "mechanism, kind of kernel and distance": _without_bound,
-    "also the lower bound in seconds, as opbench": _with_bound,
-    "as opbench, but without steps of other operators at the same lower bound": _other_problems,
-    "as opbench, and every change that the step makes": _all_changes,
+    "also the lower bound in seconds: the full estimate of opbench": _with_bound,
+    "full estimate, without steps of other operators at the same lower bound": _other_problems,
+    "full estimate, and every change that the step makes": _all_changes,
     "the same two variants at other problems": _same_variants,
     "the same two variants at the same problem, in another run": _same_problem,
     "only the counted traffic of both variants": _traffic_of_both,

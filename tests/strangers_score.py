@@ -183,8 +183,8 @@ def table(found: Sequence[Score]) -> str:
     """Return the counts, the table and the notes in Markdown, by falling gain."""
     ordered = sorted(found, key=lambda one: -(one.gain or 0.0))
     lines = [
-        "| kernels | number | measured | faster by 5 % or more | slower by as much | in the promised range | below"
-        " | above | middle of the range within ±25 % of the gain |",
+        "| kernels | number | measured | faster by 5 % or more | slower by 5 % or more | in the promised range | below"
+        " | above | estimate within ±25 % of the gain |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
         *counts(ordered),
         "",

@@ -81,11 +81,15 @@ def stall_table(experiments: list[Experiment]) -> list[str]:
 
 def address_table(experiments: list[Experiment]) -> list[str]:
     """The lines of the table of address arithmetic."""
-    lines = ["| kernel | time | exposed | integers in innermost loops | registers |", "|---|--:|--:|--:|--:|"]
+    lines = [
+        "| kernel | time | exposed | integer instructions in innermost loops | registers per thread |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for one in experiments:
         assert one.total_s
         cost = next(cost for cost in one.classes if cost.name == ADDRESS_ARITHMETIC)
-        missing = {"slower": "slower", "outside-loops": "not applicable"}.get(cost.reason)
+        slower = cost.detail.replace("it takes", "slower:")
+        missing = {"slower": slower, "outside-loops": "not applicable"}.get(cost.reason)
         changes = [f"{change.before} → {change.after}" for change in cost.changes if change.group == INTEGERS]
         cells = [missing or cell(cost, one.total_s), "".join(changes), " → ".join(map(str, cost.registers or ()))]
         lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")

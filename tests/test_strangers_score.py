@@ -51,6 +51,14 @@ def test_the_page_is_in_step() -> None:
     assert strangers_score.PAGE.read_text(encoding="utf-8") == strangers_score.page(read_scores())
 
 
+def test_the_guide_has_the_counts_of_the_table() -> None:
+    number, _, faster, slower, inside, below, above, _ = strangers_score.counts(read_scores())[0].split(" | ")[1:]
+    text = " ".join(strangers_score.PAGE.read_text(encoding="utf-8").split())
+    assert f"{faster} of {number} kernels became faster by 5 % or more, and {slower} became slower by 5 %" in text
+    assert text.count(f"{inside} gains were in the") == 2
+    assert text.count(f"range, {below} were below it, and {above} above it.") == 2
+
+
 def test_a_gain_outside_its_range_has_a_reason() -> None:
     assert [
         one.kernel for one in read_scores() if one.verdict in ("below", "above") and len(one.note.split()) < 5
