@@ -69,6 +69,8 @@ def time_cubins(
         }
         for name, case_launches in launches_by_name.items():
             on_start(name)
+            if judged:  # the judge chooses a launch at random, which may come after the few launches here
+                case_launches.judge.judge_next()
             for _ in range(CHECK_LAUNCHES * len(input_sets.sets)):
                 case_launches.next_launch()()
                 backend.synchronize()

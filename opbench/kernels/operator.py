@@ -327,10 +327,10 @@ class Operator:
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded inputs: zero-mean normals, or small whole numbers whose sums float32 represents exactly.
 
-        The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Their sums also fit
-        in the significand of outputs with 16 bits, if need be because most integers are zero: so a result is exact
-        however often a variant rounds it, and no rounding hides a wrong term. Normals of f64 tensors use all bits of a
-        float64. Instead of normals, i32 tensors get whole numbers up to `largest_whole_number`.
+        The integers are within [-limit, limit] with `limit**2 * sqrt(reduction)` far below `2**24`. Sums of products of
+        two inputs also fit in the significand of outputs with 16 bits, if need be because most integers are zero: so a
+        result is exact however often a variant rounds it, and no rounding hides a wrong term. Normals of f64 tensors
+        use all bits of a float64. Instead of normals, i32 tensors get whole numbers up to `largest_whole_number`.
         """
         limit, share = self._small_whole_numbers() if integers else (0, 1.0)
         number_type = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)

@@ -145,12 +145,11 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
     total = cost.instructions + sum(line.instructions for line in cost.kept)
     for reason in dict.fromkeys(line.reason for line in cost.kept):
         kept_lines = [line for line in cost.kept if line.reason == reason]
-        count, lines = (
-            sum(line.instructions for line in kept_lines),
-            ", ".join([line.line for line in kept_lines if line.line != NO_LINE][:MAX_LINES]),
-        )
+        count = sum(line.instructions for line in kept_lines)
+        lines = [line.line for line in kept_lines if line.line != NO_LINE]
+        place = f" ({'lines' if lines[1:] else 'line'} {', '.join(lines[:MAX_LINES])})" if lines else ""
         amount = "all" if count == total else f"{count} of {total}"
-        yield f"{amount} instructions stay: {REASONS[reason]} ({'lines' if kept_lines[1:] else 'line'} {lines})"
+        yield f"{amount} instructions stay: {REASONS[reason]}{place}"
     if cost.upper_bound:
         yield f"an upper bound: the assembler also removed {', '.join(cost.upper_bound)}"
     elif cost.rolled:

@@ -76,6 +76,8 @@ class AssembledKnockOuts:
     costs: dict[str, ClassCost]
     cubins: dict[str, Path] = field(default_factory=dict)
     """By class; the kernel as it is has the name ORIGINAL. Empty without ptxas."""
+    unroll_addresses: bool = True
+    """Whether the assembler may unroll the loops in which addresses advance."""
     assembler: str = ""
     same_machine_code: bool | None = None
     missing_reason: str = ""
@@ -152,11 +154,13 @@ def _assemble_without(assembled: AssembledKnockOuts, names: Sequence[str]) -> Pa
         return assemble(text, assembled.arch, assembled.case.variant.name)
 
     try:
-        unrolled = assemble_knockout(True)
         if tuple(names) != (ADDRESS_ARITHMETIC,):
-            return unrolled
-        # Shorter loops may be unrolled more: of two versions, the one with the loops of the original is compared.
-        return min((unrolled, assemble_knockout(False)), key=lambda path: _new_accesses(assembled, path))
+            return assemble_knockout(assembled.unroll_addresses)
+        # Shorter loops may be unrolled more: of two versions, the one with the loops of the original is compared. Pairs
+        # of classes then use this version, too.
+        unrolled, rolled = assemble_knockout(True), assemble_knockout(False)
+        assembled.unroll_addresses = _new_accesses(assembled, unrolled) <= _new_accesses(assembled, rolled)
+        return unrolled if assembled.unroll_addresses else rolled
     except CompileError as error:
         return error
 

@@ -210,6 +210,26 @@ def test_other_addresses_stay(body: str, reason: str) -> None:
     assert "%koa" not in loop(body).ptx_without([ADDRESS_ARITHMETIC])
 
 
+def test_a_long_chain_of_integers_is_no_linear_address() -> None:
+    chain = "".join("\tmad.lo.s32 %r12, %r12, 3, 1;\n" for _ in range(400))
+    body = f"\tmov.u32 %r12, %r10;\n{chain}\tmul.wide.s32 %rd2, %r12, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n"
+    found = loop(f"{body}\tld.global.f32 %f1, [%rd3];").class_instructions(ADDRESS_ARITHMETIC)
+    assert not found.removable and NOT_LINEAR in {reason for _, reason in found.remaining}
+
+
+def test_an_mbarrier_that_expects_no_bytes_is_replaced_once() -> None:
+    """Without bulk copies its instruction expects no bytes; a second edit of its address would let it arrive twice."""
+    found = loop(
+        "\tmul.lo.s32 %r13, %r10, 24;\n\tadd.s32 %r14, %r13, %r3;\n\tadd.s32 %r12, %r14, %r15;\n"
+        "\tmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r12], 128;\n"
+        "\tcp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r15], [%rd9], 128, [%r12];"
+    )
+    for names in ((GLOBAL_LOADS, ADDRESS_ARITHMETIC), (ADDRESS_ARITHMETIC,), (GLOBAL_LOADS,)):
+        text = found.ptx_without(names)
+        assert text.count("mbarrier.arrive.expect_tx") == 1, names
+        assert (", 0;" in text[text.index("mbarrier.arrive") :].partition("\n")[0]) == (GLOBAL_LOADS in names), names
+
+
 def test_without_a_loop_there_is_nothing_to_step() -> None:
     body = "\tmul.wide.s32 %rd2, %r3, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n\tld.global.f32 %f1, [%rd3];\n"
     found = knockout(body).class_instructions(ADDRESS_ARITHMETIC)

@@ -31,6 +31,7 @@ from opbench.networks.report.phrases import (
     smallest_peer,
 )
 from opbench.networks.report.terminal import print_network
+from opbench.networks.report.work_next import work_nodes
 from opbench.records import from_json
 from opbench.timing.host import HostTime
 from support.builders.network_runs import record, typed
@@ -357,6 +358,18 @@ def test_the_terminal_has_a_line_for_all_nodes_of_a_case(capsys: pytest.CaptureF
     for group, line in zip(groups, lines[2:], strict=False):
         assert line.startswith(f"  {group.name} ")
     assert lines[0] == "lenet, batch 1, f32" and "as one CUDA graph" in "".join(lines)
+
+
+def test_nodes_of_a_case_are_one_place_to_work_whatever_their_answers() -> None:
+    values = record(made())
+    slowest = work_nodes(typed(values))[0].nodes[0]
+    (original,) = (node for node in values["nodes"] if node["name"] == slowest.name)
+    values["nodes"].append({**original, "name": "wrong", "check": {**original["check"], "right": False}})
+    values["nodes"].append({**original, "name": "at its bound", "bound_s": original["kernel_s"]})
+    first, *others = work_nodes(typed(values))
+    assert {node.name for node in first.nodes} == {slowest.name, "wrong"}
+    assert first.recoverable_s == pytest.approx(first.kernel_s - first.bound_s)
+    assert slowest.case not in {other.nodes[0].case for other in others}
 
 
 @needs_chromium

@@ -8,7 +8,7 @@
 // tune      = { THREADS = [1024, 512, 256], RESIDENT = [1024, 2048] }
 // supports  = { dtype = ["f32", "bf16"], activation = ["none", "silu"] }
 // requires  = ["BYTES == 16", "STAGES >= 1"]
-// compute_capability = "8.0"
+// compute_capability = "9.0"
 //
 // [define]
 // BF16   = "dtype == 'bf16'"

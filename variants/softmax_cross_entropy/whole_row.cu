@@ -9,7 +9,7 @@
 // supports  = { dtype = ["f32", "bf16"] }
 // requires  = ["cols >= 8192", "BYTES == 16", "HELD * THREADS <= 6144"]
 // workspace = { partial = "rows" }
-// compute_capability = "8.0"
+// compute_capability = "9.0"
 //
 // [define]
 // BF16  = "dtype == 'bf16'"

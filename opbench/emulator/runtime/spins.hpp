@@ -155,7 +155,8 @@ static void on_tick(int, siginfo_t*, void* raw_context) {
   if (!launch) return;
   // The pool signals its own threads only. In a team, the leader passes the tick on to the block whose turn it is.
   const Team* team = worker->team;
-  if (worker->rank == 0 && team && team->holder != 0) pthread_kill(team->members[team->holder]->system_thread, kTick);
+  const uint32_t holder = team ? __atomic_load_n(&team->holder, __ATOMIC_RELAXED) : 0;
+  if (worker->rank == 0 && holder != 0) pthread_kill(team->members[holder]->system_thread, kTick);
   if (launch->block_milliseconds) {  // counts time in the runtime, too, which interprets instructions
     if (worker->ticking != worker->blocks_begun) worker->ticks = 0;
     worker->ticking = worker->blocks_begun;

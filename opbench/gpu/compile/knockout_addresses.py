@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from opbench.gpu.compile.knockout_classes import ADDRESS
+from opbench.gpu.compile.knockout_classes import ADDRESS, expects_bytes
 from opbench.gpu.compile.natural_loops import Loop
 from opbench.gpu.compile.ptx_flow import MEMORY_OPCODES, operands, results
 from opbench.gpu.compile.ptx_linear import (
@@ -99,7 +99,10 @@ class SteppedAddresses:
         self._accesses = [
             (index, statement, match[1], match)
             for index, statement in enumerate(function.statements)
-            if statement.base in MEMORY_OPCODES and not statement.modifiers & {"param", "local"}
+            if statement.base in MEMORY_OPCODES
+            and not statement.modifiers & {"param", "local"}
+            # Without bulk copies, this instruction is replaced already: it then expects no bytes.
+            and not expects_bytes(statement)
             for operand in statement.operands
             if (match := ADDRESS.fullmatch(operand)) and function.width(match[1]) in (32, 64)
         ]
@@ -261,12 +264,16 @@ class SteppedAddresses:
     def remaining(self) -> tuple[tuple[Statement, str], ...]:
         """The other arithmetic of addresses, with the reason why it stays."""
         reasons: dict[int, str] = {}
-        order = (USED_ELSEWHERE, CHEAP, NOT_LINEAR, OUTSIDE_LOOPS)
+        order = (CHEAP, NOT_LINEAR, OUTSIDE_LOOPS)
         for _, statement, register, _ in self._accesses:
-            reason = self._reasons.get((statement.start, register), USED_ELSEWHERE)
+            reason = self._reasons.get((statement.start, register))
             for index in self._slices[register]:
-                old = reasons.get(index, reason)
-                reasons[index] = min(old, reason, key=order.index)
+                known = [one for one in (reasons.get(index), reason) if one is not None]
+                if known:
+                    reasons[index] = min(known, key=order.index)
+        for _, _, register, _ in self._accesses:  # arithmetic of addresses that all advance
+            for index in self._slices[register]:
+                reasons.setdefault(index, USED_ELSEWHERE)
         removed = self._removed_indices()
         return tuple(
             (self.function.statements[index], reason if self._in_loop(index) else OUTSIDE_LOOPS)

@@ -13,6 +13,8 @@ from opbench.gpu.compile.ptx_statements import Function, Statement
 
 MAX_TERMS = 24
 """A polynomial with more terms costs more registers than it saves."""
+MAX_DEPTH = 60
+"""Most instructions that an address is followed back: a recursion, which Python limits."""
 _NUMBER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?")
 _REGISTER = re.compile(r"%[a-z]+\d+")
 _SPECIAL = re.compile(r"%(?:tid|ntid|ctaid|nctaid)\.[xyz]|%laneid")
@@ -107,6 +109,7 @@ class LinearValues:
             for register in results(statement):
                 self._writers.setdefault(register, []).append(index)
         self._values: dict[tuple[int, int], Poly | None] = {}
+        self._depth = 0
 
     def value(self, operand: str, index: int, region: Loop) -> Poly | None:
         """Return an operand's value before the statement `index`; None if it is not linear.
@@ -254,7 +257,11 @@ class LinearValues:
         key = index, region.header
         if key not in self._values:
             self._values[key] = None
+            if self._depth == MAX_DEPTH:
+                return None
+            self._depth += 1
             poly = self._result(self._function.statements[index], index, region)
+            self._depth -= 1
             self._values[key] = None if poly is None or len(poly) > MAX_TERMS else poly
         return self._values[key]
 

@@ -396,9 +396,10 @@ class NodeGroup:
 
 def groups_by_time(record: Record) -> list[NodeGroup]:
     """Return the nodes in groups of the same case and the same answer of the check, slowest group first."""
-    by_case: dict[tuple[str, bool, bool], list[NodeRecord]] = {}
+    by_case: dict[tuple[str, str], list[NodeRecord]] = {}
     for node in nodes_by_time(record):
-        by_case.setdefault((node.case or node.name, node.is_wrong, node.check is None), []).append(node)
+        answer = "" if node.check is None else node.check.status or ("right" if node.check.right else "wrong")
+        by_case.setdefault((node.case or node.name, answer), []).append(node)
     return sorted((NodeGroup(tuple(nodes)) for nodes in by_case.values()), key=lambda group: -(group.kernel_s or 0.0))
 
 

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.networks.records.network import NodeGroup, Record, groups_by_time, recoverable_s, variant_of
+from opbench.networks.records.network import NodeGroup, NodeRecord, Record, nodes_by_time, recoverable_s, variant_of
 
 MAX_WORK_NODES = 3
 """Most cases for which commands are printed."""
@@ -41,16 +41,17 @@ def work_nodes(record: Record, run: str = ".") -> list[WorkNode]:
     `run` is the run's folder as the commands name it.
     """
     total = sum(node.kernel_s or 0.0 for node in record.nodes)
-    ranked = sorted(
-        ((sum(map(recoverable_s, g.nodes)), g.nodes) for g in groups_by_time(record)), key=lambda it: -it[0]
-    )
+    by_case: dict[str, list[NodeRecord]] = {}
+    for node in nodes_by_time(record):
+        if recoverable_s(node) > 0:
+            by_case.setdefault(node.case, []).append(node)
+    ranked = sorted(((sum(map(recoverable_s, nodes)), nodes) for nodes in by_case.values()), key=lambda one: -one[0])
     return [
         WorkNode(
-            nodes,
+            tuple(nodes),
             saved_s,
             saved_s / total,
             (shlex.join(["opbench", "explain", nodes[0].case]), shlex.join(["opbench", "advise", run, nodes[0].case])),
         )
         for saved_s, nodes in ranked[:MAX_WORK_NODES]
-        if saved_s > 0
     ]
