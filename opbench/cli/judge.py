@@ -64,7 +64,8 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
     """Judge again with the seed of VERDICT, and say which fields differ.
 
     The kernels are those that the verdict names, or the files given here. Times are equal if their intervals overlap.
-    Exit codes: 0 nothing differs, 1 something differs.
+    The settings are those of VERDICT: a GPU is used if VERDICT used one, and there is no cage if VERDICT was made with
+    --trust. Exit codes: 0 nothing differs, 1 something differs.
     """
     import json
     from dataclasses import asdict

@@ -19,7 +19,9 @@ from opbench.cli.options import gpu_option
     metavar="DIR",
     help="The folder with the kernels; files outside it are refused.",
 )
-@click.option("--trust", is_flag=True, help="Run kernels on the CPU without a cage.")
+@click.option(
+    "--trust", is_flag=True, help="Switch the cage off: run kernels on the CPU without a cage, and load Python files."
+)
 @click.option(
     "--time-limit",
     "time_limit_s",

@@ -44,8 +44,8 @@ class JudgeOptions:
     variants: tuple[Path, ...] = variant_folders()
     trust: bool = option(
         False,
-        "Run the kernels on the CPU without a cage, and load Python files: .py variants, and an operator.py that "
-        "replaces a shipped one.",
+        "Switch the cage off: run the kernels on the CPU without a cage, and load Python files: .py variants, and an "
+        "operator.py that replaces a shipped one.",
     )
 
     def __post_init__(self) -> None:

@@ -41,7 +41,11 @@ class CaseOptions:
         "Compile and run the kernels in a cage, as untrusted code: without network, other programs and other "
         "files, and with limits on time, memory and output. Refuses Python files of --variants folders.",
     )
-    trust: bool = option(False, "With --untrusted, load the Python files of the --variants folders all the same.")
+    trust: bool = option(
+        False,
+        "With --untrusted, also load Python files, such as those of the --variants folders. Python has no cage; "
+        "kernels stay in the cage.",
+    )
     cpu_only: bool = option(False, "On the cpu backend, skip the additional compilation for a GPU with NVRTC.")
 
     def __post_init__(self) -> None:
