@@ -59,8 +59,14 @@ def _print(document: VerdictDocument) -> None:
 @click.command("verify")
 @click.argument("verdict", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("targets", nargs=-1, metavar="[FILE.cu|OPERATOR/VARIANT]...")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Accept a verdict that was made with --trust or names Python code: this code, and the kernels of such a "
+    "verdict, run with your rights.",
+)
 @json_option
-def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> None:
+def verify_command(verdict: Path, targets: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Judge again with the seed of VERDICT, and say which fields differ.
 
     The kernels are those that the verdict names, or the files given here. Times are equal if their intervals overlap.
@@ -73,7 +79,7 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
     from opbench.judging.verify import verify
 
     with progress_on_stderr() as on_progress:
-        verification = verify(verdict, targets, on_progress=on_progress)
+        verification = verify(verdict, targets, trust=trust, on_progress=on_progress)
     for note in verification.notes:
         click.echo(f"note: {note}", err=True)
 

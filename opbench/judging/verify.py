@@ -12,6 +12,8 @@ from opbench.errors import UsageError
 from opbench.judging.document import VerdictDocument, read_document
 from opbench.judging.judge import judge_submission
 from opbench.judging.submission import read_submission
+from opbench.kernels.task_file import TASK_PREFIX
+from opbench.paths import next_command
 from opbench.records import to_json
 from opbench.running.progress import OnProgress, silent
 
@@ -41,15 +43,36 @@ class Verification:
     notes: tuple[str, ...] = ()
 
 
-def verify(path: Path, targets: Sequence[str] = (), *, on_progress: OnProgress = silent) -> Verification:
+def verify(
+    path: Path, targets: Sequence[str] = (), *, trust: bool = False, on_progress: OnProgress = silent
+) -> Verification:
     """Judge the kernels of an earlier verdict again and return the differences.
 
     `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
-    a kernel is missing.
+    a kernel is missing. `trust` allows a verdict whose author decides what runs outside of the cage.
     """
     stored_verdict = read_document(path)
+    if not trust and (danger := _what_leaves_the_cage(stored_verdict)):
+        raise UsageError(
+            f"{path}: {danger}; add --trust if you trust the author of the verdict: "
+            f"{next_command('verify', path, *targets)} --trust",
+            kind="untrusted-verdict",
+            subject=path,
+            allowed="--trust",
+        )
     new_verdict = judge_again(stored_verdict, targets or stored_verdict.submission.targets, on_progress)
     return compare(stored_verdict, new_verdict)
+
+
+def _what_leaves_the_cage(stored: VerdictDocument) -> str:
+    """Return what a verdict, which may come from anyone, makes run with the user's rights; "" for nothing."""
+    if stored.settings.trust:
+        return "this verdict was made with --trust, without the cage"
+    if stored.submission.task.operator.startswith(TASK_PREFIX):
+        return f"this verdict names the PyTorch task {stored.submission.task.operator}, which is Python code"
+    if stored.settings.variants:
+        return f"this verdict names the folder {stored.settings.variants[0]}, whose operators are Python code"
+    return ""
 
 
 def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: OnProgress = silent) -> VerdictDocument:

@@ -54,6 +54,29 @@ def test_the_same_seed_gives_the_same_verdict(accepted: VerdictDocument, kernel:
     assert verify(path).differences == ()
 
 
+@pytest.mark.parametrize("danger", ["trust", "task", "folder"])
+def test_a_verdict_decides_alone_about_nothing_that_leaves_the_cage(
+    danger: str, accepted: VerdictDocument, tmp_path: Path
+) -> None:
+    """The document may come from a stranger, who can write into it what he likes."""
+    ran = tmp_path / "ran"
+    for name in ("task.py", "relu/operator.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"open({str(ran)!r}, 'w')\n")
+    content = json.loads(write_document(accepted, tmp_path).read_text())
+    if danger == "trust":
+        content["settings"]["trust"] = True
+    elif danger == "task":
+        content["submission"]["task"]["operator"] = f"torch:{tmp_path / 'task.py'}:Model"
+    else:
+        content["settings"]["variants"] = [str(tmp_path)]
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(content))
+    with refuses("untrusted-verdict", "theirs.json", allowed="--trust"):
+        verify(path)
+    assert not ran.exists()
+
+
 def test_a_secret_seed_differs_from_judgement_to_judgement(kernel: Path) -> None:
     options = replace(QUICK, seed=None)
     first, second = judge([kernel], options), judge([kernel], options)
