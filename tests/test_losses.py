@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -54,10 +56,12 @@ def test_a_label_that_is_none_makes_its_row_nan_and_reads_nothing_else(variant: 
     for dtype in ("f32", "bf16"):
         fitting = (
             case
-            for cols in (7, 8207)
+            for cols, gradient in product((7, 8207, 8200), operator.choices["gradient"])
             for config in variant.configs
             if (
-                case := Case(variant, config, operator.from_axes({**row, "cols": cols, "dtype": dtype}))
+                case := Case(
+                    variant, config, operator.from_axes({**row, "cols": cols, "gradient": gradient, "dtype": dtype})
+                )
             ).unmet_requirement()
             is None
         )
@@ -69,8 +73,11 @@ def test_a_label_that_is_none_makes_its_row_nan_and_reads_nothing_else(variant: 
         labels[2] = bad
         found = traced_outputs(backend, case, {**inputs, "labels": labels})
         said = problem.reference_outputs({**inputs, "labels": labels})
-        assert np.isfinite(good["loss"]).all() and np.isfinite(good["dlogits"]).all()
+        assert np.isfinite(good["loss"]).all()
         assert np.isnan(found["loss"]).all() and np.isnan(said["loss"]).all()
+        if "dlogits" not in good:  # a variant for the loss alone
+            continue
+        assert np.isfinite(good["dlogits"]).all()
         assert np.isnan(found["dlogits"][2]).all() and np.isnan(said["dlogits"][2]).all()
         rest = [0, 1, 3, 4]
         np.testing.assert_array_equal(found["dlogits"][rest], good["dlogits"][rest])
