@@ -28,6 +28,7 @@ from opbench.timing.measurement import TimingWarning
 from opbench.timing.sampling import TimingOptions
 from support.common import CATALOG, CHEATS
 from support.fakes.quiet_clock import SteadyClock
+from support.needs import needs_nvrtc
 
 FOLDER = CHEATS / "time"
 FILES = {path.relative_to(FOLDER).as_posix(): path for path in sorted(FOLDER.rglob("*.cu"))}
@@ -101,12 +102,9 @@ def test_a_cheat_on_time_is_reported_as_it_says_and_its_twin_has_a_time(name: st
     assert expected.twin is None or expected.twin in FILES.values()
 
 
+@needs_nvrtc
 @pytest.mark.parametrize("name", FILES)
 def test_a_cheat_on_time_compiles_for_a_gpu(name: str) -> None:
-    try:
-        nvrtc.library()
-    except EnvironmentFault as missing:
-        pytest.skip(str(missing))
     cubin = nvrtc.compile_cubin(case_of(FILES[name]).request(), "sm_90").cubin.read_bytes()
     variables = {variable.name for variable in read_cubin(cubin).variables}
     text = FILES[name].read_text()

@@ -31,43 +31,14 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.variant import Variant
 from opbench.running.experiment import assemble_knockouts, without_times
 from opbench.running.targets import case_of
+from support.builders.ptx import kernel_head
 from support.checks.errors import refuses
 from support.common import CATALOG, kernel_variants
 from support.daily import daily_sample
-from support.needs import needs_nvrtc
+from support.needs import needs_nvrtc, needs_ptxas
 
-
-def no_ptxas() -> str:
-    """Why nothing can be assembled here, else empty."""
-    try:
-        assembler("sm_90a")
-    except EnvironmentFault as error:
-        return str(error)
-    return ""
-
-
-needs_ptxas = pytest.mark.skipif(bool(no_ptxas()), reason=no_ptxas())
-
-HEAD = """\
-.version 7.8
-.target sm_80
-.address_size 64
-
-.visible .entry kernel(
-\t.param .u64 kernel_param_0,
-\t.param .u64 kernel_param_1
-)
-{
-\t.reg .pred \t%p<9>;
-\t.reg .b16 \t%rs<9>;
-\t.reg .f32 \t%f<40>;
-\t.reg .b32 \t%r<40>;
-\t.reg .f64 \t%fd<9>;
-\t.reg .b64 \t%rd<20>;
-\t.loc\t1 1 0
-\t// demoted variable
-\t.shared .align 16 .b8 tile[8192];
-\tld.param.u64 \t%rd1, [kernel_param_0];
+HEAD = f"""\
+{kernel_head("u64", "u64")}\tld.param.u64 \t%rd1, [kernel_param_0];
 \tld.param.u64 \t%rd2, [kernel_param_1];
 \tmov.u32 \t%r1, %tid.x;
 \tmov.u32 \t%r2, tile;

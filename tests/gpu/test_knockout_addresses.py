@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
-from opbench.gpu.compile.assembler import assemble, assembler
+from opbench.gpu.compile.assembler import assemble
 from opbench.gpu.compile.knockout import KnockOut
 from opbench.gpu.compile.knockout_addresses import CHEAP, NOT_LINEAR, OUTSIDE_LOOPS, USED_ELSEWHERE
 from opbench.gpu.compile.knockout_classes import ADDRESS_ARITHMETIC, GLOBAL_LOADS, INTEGERS
@@ -20,28 +19,14 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.variant import Variant
 from opbench.running.experiment import assemble_knockouts
 from opbench.running.targets import case_of
+from support.builders.ptx import kernel_head
 from support.common import CATALOG, kernel_variants
 from support.daily import daily_sample
-from support.needs import needs_nvrtc
+from support.needs import needs_nvrtc, needs_ptxas
 from support.ptx_addresses import CannotRun, Thread
 
-HEAD = """\
-.version 7.8
-.target sm_80
-.address_size 64
-
-.visible .entry kernel(
-\t.param .u64 kernel_param_0,
-\t.param .u32 kernel_param_1,
-\t.param .u32 kernel_param_2
-)
-{
-\t.reg .pred \t%p<9>;
-\t.reg .f32 \t%f<40>;
-\t.reg .b32 \t%r<60>;
-\t.reg .b64 \t%rd<40>;
-\t.shared .align 16 .b8 tile[8192];
-\tld.param.u64 \t%rd1, [kernel_param_0];
+HEAD = f"""\
+{kernel_head("u64", "u32", "u32")}\tld.param.u64 \t%rd1, [kernel_param_0];
 \tld.param.u32 \t%r1, [kernel_param_1];
 \tld.param.u32 \t%r2, [kernel_param_2];
 \tmov.u32 \t%r3, %tid.x;
@@ -111,18 +96,6 @@ $L_loop:
 \tsetp.lt.s32 %p1, %r10, %r1;
 \t@%p1 bra $L_loop;
 """
-
-
-def needs_assembler() -> bool:
-    """Whether ptxas is missing."""
-    try:
-        assembler("sm_90a")
-    except EnvironmentFault:
-        return True
-    return False
-
-
-needs_ptxas = pytest.mark.skipif(needs_assembler(), reason="no ptxas")
 
 
 def knockout(body: str) -> KnockOut:

@@ -277,7 +277,7 @@ def test_nothing_to_measure() -> None:
 
 
 def timed_at(hertz: Iterator[float | None], cycles: float = 1e6) -> tuple[FakeClock, Callable[[], None], list[float]]:
-    """A fake clock, a candidate of so many cycles whose clock is told, and the waits that are asked for."""
+    """Return a fake clock, a candidate of so many cycles that reports its clock, and the list of requested waits."""
     clock, waits = FakeClock(), []
     ahead, again = itertools.tee(hertz)
     times = (cycles / (hz or 1e9) for hz in ahead)

@@ -36,7 +36,7 @@ def train_on(
 
 
 def training_files(folder: Path) -> dict[str, bytes]:
-    """What must be alike: the losses and every array of the last checkpoint."""
+    """Return what two equal trainings have in common: the losses and every array of the last checkpoint."""
     found = read_checkpoint(folder)
     assert found
     return {name: array.tobytes() for name, array in found.arrays.items()} | {
