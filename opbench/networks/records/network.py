@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -394,13 +394,23 @@ class NodeGroup:
         return _sum_known([node.bound_s for node in self.nodes])
 
 
+def grouped_nodes(nodes: Iterable[NodeRecord], key: Callable[[NodeRecord], object]) -> Iterator[tuple[NodeRecord, ...]]:
+    """Yield the nodes with equal keys together, in the order of their first nodes."""
+    groups: dict[object, list[NodeRecord]] = {}
+    for node in nodes:
+        groups.setdefault(key(node), []).append(node)
+    yield from map(tuple, groups.values())
+
+
 def groups_by_time(record: Record) -> list[NodeGroup]:
     """Return the nodes in groups of the same case and the same answer of the check, slowest group first."""
-    by_case: dict[tuple[str, str], list[NodeRecord]] = {}
-    for node in nodes_by_time(record):
+
+    def case_and_answer(node: NodeRecord) -> tuple[str, str]:
         answer = "" if node.check is None else node.check.status or ("right" if node.check.right else "wrong")
-        by_case.setdefault((node.case or node.name, answer), []).append(node)
-    return sorted((NodeGroup(tuple(nodes)) for nodes in by_case.values()), key=lambda group: -(group.kernel_s or 0.0))
+        return node.case or node.name, answer
+
+    groups = map(NodeGroup, grouped_nodes(nodes_by_time(record), case_and_answer))
+    return sorted(groups, key=lambda group: -(group.kernel_s or 0.0))
 
 
 def sum_of_node_times_s(record: Record) -> float | None:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.networks.records.network import NodeGroup, NodeRecord, Record, nodes_by_time, recoverable_s, variant_of
+from opbench.networks.records.network import NodeGroup, Record, grouped_nodes, nodes_by_time, recoverable_s, variant_of
 
 MAX_WORK_NODES = 3
 """Most cases for which commands are printed."""
@@ -41,14 +41,12 @@ def work_nodes(record: Record, run: str = ".") -> list[WorkNode]:
     `run` is the run's folder as the commands name it.
     """
     total = sum(node.kernel_s or 0.0 for node in record.nodes)
-    by_case: dict[str, list[NodeRecord]] = {}
-    for node in nodes_by_time(record):
-        if recoverable_s(node) > 0:
-            by_case.setdefault(node.case, []).append(node)
-    ranked = sorted(((sum(map(recoverable_s, nodes)), nodes) for nodes in by_case.values()), key=lambda one: -one[0])
+    above_bound = [node for node in nodes_by_time(record) if recoverable_s(node) > 0]
+    groups = grouped_nodes(above_bound, lambda node: node.case)
+    ranked = sorted(((sum(map(recoverable_s, nodes)), nodes) for nodes in groups), key=lambda one: -one[0])
     return [
         WorkNode(
-            tuple(nodes),
+            nodes,
             saved_s,
             saved_s / total,
             (shlex.join(["opbench", "explain", nodes[0].case]), shlex.join(["opbench", "advise", run, nodes[0].case])),
