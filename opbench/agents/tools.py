@@ -54,6 +54,7 @@ from opbench.running.explaining import ExplainedKernel, NotExplained, compare_ex
 from opbench.running.options import CheckOptions, RunOptions
 from opbench.running.profile import ProfileOptions, profile_case, target_of
 from opbench.running.targets import case_of
+from opbench.running.untrusted import refuse_python
 
 MAX_FAULTS, MAX_ADVICE, MAX_CASES = 5, 5, 12
 """The greatest numbers of faults, of pieces of advice and of timed cases in an answer."""
@@ -72,11 +73,13 @@ class Tools:
     root: Path
     """Files outside this folder are refused. The server runs in it, so answers name files relative to it."""
     trust: bool = False
-    """Whether kernels run on the CPU without the cage, the sandbox for untrusted code."""
+    """Whether Python files are loaded."""
     gpu: str = "h200"
     """The GPU model that lower bounds and advice are for."""
     time_limit_s: float = 60.0
     """The time limit of each case in seconds."""
+    no_cage: bool = False
+    """Whether kernels run on the CPU without the cage, the sandbox for untrusted code."""
 
     def list_operators(self) -> OperatorList:
         """List the operators (matmul, softmax, conv2d, ...) for which opbench can check and time CUDA kernels."""
@@ -118,12 +121,13 @@ class Tools:
         """Check a .cu kernel on the CPU: results against a float64 reference, races, out-of-bounds accesses, barriers.
 
         Needs no GPU. The kernel runs on many sizes, or on `problems` such as ["(n=1000)"]. Each fault has its line and
-        a remedy. The kernel runs in a sandbox unless the server was started with --trust.
+        a remedy. The kernel runs in a sandbox unless the server was started with --no-cage.
         """
         path = self._file(file)
         options = CheckOptions(
             problems=tuple(problems),
-            untrusted=not self.trust,
+            untrusted=not self.no_cage,
+            trust=self.trust and not self.no_cage,
             gpu=self.gpu,
             time_limit_s=self.time_limit_s,
         )
@@ -138,11 +142,13 @@ class Tools:
         """
         path = self._file(file)
         backend = backends.resolve_name("auto")
+        in_cage = backend == "cpu" and not self.no_cage
         options = RunOptions(
             problems=tuple(problems),
             backend=backend,
             out=new_run_folder("run"),
-            untrusted=backend == "cpu" and not self.trust,
+            untrusted=in_cage,
+            trust=self.trust and in_cage,
             gpu=self.gpu,
             time_limit_s=self.time_limit_s,
         )
@@ -218,7 +224,7 @@ class Tools:
         a PyTorch task such as "task.py:Model" whose code is loaded. `seed` repeats an earlier verdict.
         """
         path = self._file(file)
-        task_path = self._file(task) if task else None
+        task_path = self._path(task) if task else None
         output_folder = new_run_folder("judge")
         options = JudgeOptions(
             task=task_path,
@@ -227,6 +233,7 @@ class Tools:
             gpu=self.gpu,
             time_limit_s=self.time_limit_s,
             trust=self.trust,
+            no_cage=self.no_cage,
         )
         document = judge([path], options)
         document_path = verdict.write_document(document, output_folder)
@@ -234,10 +241,17 @@ class Tools:
         return _judge_answer(file, document, document_path)
 
     def _file(self, file_name: str) -> Path:
-        """Return the path of a file below the root folder, relative to the working directory.
+        """Return the path of a kernel's file below the root folder, relative to the working directory.
 
-        Raises UsageError for a file outside the root folder.
+        Raises UsageError for a file outside the root folder and, without `trust`, for Python code.
         """
+        path = self._path(file_name)
+        if not self.trust:
+            refuse_python([path], ())
+        return path
+
+    def _path(self, file_name: str) -> Path:
+        """Return the path of a file below the root folder, relative to the working directory."""
         path = (self.root / file_name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise UsageError(
@@ -257,7 +271,7 @@ class Tools:
     def _explain_case(self, case: Case, catalog: Catalog) -> ExplainedKernel:
         """Count the traffic of a case in a worker process; raise UsageError if the kernel is not right."""
         try:
-            return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
+            return explain_in_worker(case, catalog, self.gpu, not self.no_cage, self.time_limit_s)
         except NotExplained as fault:
             raise UsageError(
                 f"{fault}; only a kernel with correct results can be explained; call the tool check first",

@@ -62,16 +62,20 @@ def _print(document: VerdictDocument) -> None:
 @click.option(
     "--trust",
     is_flag=True,
-    help="Accept a verdict that was made with --trust or names Python code: this code, and the kernels of such a "
-    "verdict, run with your rights.",
+    help="Accept a verdict that was made with --trust or names Python code: this code runs with your rights.",
+)
+@click.option(
+    "--no-cage",
+    is_flag=True,
+    help="Accept a verdict that was made with --no-cage: its kernels run on the CPU with your rights.",
 )
 @json_option
-def verify_command(verdict: Path, targets: tuple[str, ...], trust: bool, as_json: bool) -> None:
+def verify_command(verdict: Path, targets: tuple[str, ...], trust: bool, no_cage: bool, as_json: bool) -> None:
     """Judge again with the seed of VERDICT, and say which fields differ.
 
     The kernels are those that the verdict names, or the files given here. Times are equal if their intervals overlap.
     The settings are those of VERDICT: a GPU is used if VERDICT used one, and there is no cage if VERDICT was made with
-    --trust. Exit codes: 0 nothing differs, 1 something differs.
+    --no-cage. Exit codes: 0 nothing differs, 1 something differs.
     """
     import json
     from dataclasses import asdict
@@ -79,7 +83,7 @@ def verify_command(verdict: Path, targets: tuple[str, ...], trust: bool, as_json
     from opbench.judging.verify import verify
 
     with progress_on_stderr() as on_progress:
-        verification = verify(verdict, targets, trust=trust, on_progress=on_progress)
+        verification = verify(verdict, targets, trust=trust, no_cage=no_cage, on_progress=on_progress)
     for note in verification.notes:
         click.echo(f"note: {note}", err=True)
 

@@ -19,8 +19,11 @@ from opbench.cli.options import gpu_option
     metavar="DIR",
     help="The folder with the kernels; files outside it are refused.",
 )
+@click.option("--trust", is_flag=True, help="Also load Python files. Python has no cage; kernels stay in the cage.")
 @click.option(
-    "--trust", is_flag=True, help="Switch the cage off: run kernels on the CPU without a cage, and load Python files."
+    "--no-cage",
+    is_flag=True,
+    help="Run the kernels on the CPU without a cage. Use it only for kernels that you trust.",
 )
 @click.option(
     "--time-limit",
@@ -32,7 +35,7 @@ from opbench.cli.options import gpu_option
     help="Stop a case that takes longer than this.",
 )
 @gpu_option
-def mcp_command(root: Path, trust: bool, time_limit_s: float, gpu: str) -> None:
+def mcp_command(root: Path, trust: bool, no_cage: bool, time_limit_s: float, gpu: str) -> None:
     """Serve opbench's tools to an AI agent, over the Model Context Protocol on stdin and stdout.
 
     The tools describe an operator, and check, run, explain, compare, profile and judge kernels. An agent's client
@@ -41,6 +44,6 @@ def mcp_command(root: Path, trust: bool, time_limit_s: float, gpu: str) -> None:
     from opbench.agents.server import server
     from opbench.agents.tools import Tools
 
-    mcp_server = server(Tools(root.resolve(), trust, gpu, time_limit_s))
+    mcp_server = server(Tools(root.resolve(), trust, gpu, time_limit_s, no_cage))
     os.chdir(root)
     mcp_server.run("stdio")

@@ -132,7 +132,7 @@ def require_cage() -> None:
     if missing_feature := available().missing_feature:
         raise EnvironmentFault(
             f"an untrusted kernel cannot be confined here: {missing_feature}; judge the kernel on another machine, "
-            "or add --trust if you trust the kernel; see what is missing with: opbench doctor",
+            "or add --no-cage if you trust the kernel; see what is missing with: opbench doctor",
             kind="cage-impossible",
             value=missing_feature,
         )

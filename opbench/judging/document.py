@@ -285,6 +285,8 @@ class Settings:
     """Extra folders of variants."""
     trust: bool = False
     """Whether Python files of the user were loaded."""
+    no_cage: bool = False
+    """Whether the kernels ran on the CPU without a cage. A verdict without this field and with `trust` did, too."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def judge(
         task = replace(task, problems=options.problems)
     target_names = [str(target) for target in targets]
     submitted_kernels = read_submission(target_names, task, task_file, options.variants, options.trust)
-    if not options.trust:
+    if not options.no_cage:
         require_cage()
     seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
     settings = Settings(
@@ -62,6 +62,7 @@ def judge(
         time_limit_s=options.time_limit_s or task.limits.check_s or Suite.time_limit_s,
         variants=tuple(map(str, options.variants)),
         trust=options.trust,
+        no_cage=options.no_cage,
     )
     return judge_submission(submitted_kernels, settings, seed, options.seed is not None, on_progress)
 
@@ -81,7 +82,7 @@ def judge_submission(
     }
     cases = _cases(submitted, problems, seed)
     with start_reading_code(
-        cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust
+        cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.no_cage
     ) as code_reader:
         cpu_run = _cpu_run(submitted, settings, cases, seed, on_progress)
         judgement = sections.Judgement(submitted, settings, problems, cases, cpu_run, code_reader.result())
@@ -136,7 +137,7 @@ def _cpu_run(
             roots=submitted.catalog.extra_roots,
             keep=False,
             capability=capability_of(settings.gpu),
-            untrusted=not settings.trust,
+            untrusted=not settings.no_cage,
         )
         return run_suite(suite, setup, on_progress)
 

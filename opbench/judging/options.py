@@ -44,9 +44,10 @@ class JudgeOptions:
     variants: tuple[Path, ...] = variant_folders()
     trust: bool = option(
         False,
-        "Switch the cage off: run the kernels on the CPU without a cage, and load Python files: .py variants, and an "
-        "operator.py that replaces a shipped one.",
+        "Also load Python files: .py variants, PyTorch tasks that a header names, and an operator.py that replaces a "
+        "shipped one. Python has no cage; kernels stay in the cage.",
     )
+    no_cage: bool = option(False, "Run the kernels on the CPU without a cage. Use it only for kernels that you trust.")
 
     def __post_init__(self) -> None:
         set_types(self)

@@ -415,7 +415,7 @@ class Judgement:
             for sign in self.compiled_code.signs
         )
         if not self.compiled_code.arch:
-            return Signs("not decided", f"not read: {self.compiled_code.missing}")
+            return Signs("not decided", f"not read: {self.compiled_code.missing or 'the code is not CUDA C++'}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
         text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "no sign in the code"
@@ -496,7 +496,7 @@ def next_step(judgement: Judgement, faults: Sequence[Fault], seed: int) -> NextS
             sentence = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
             return NextStep(sentence, next_command("explain", target))
     if judgement.gpu_timing_run is None:
-        return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))
+        return NextStep("Judge the kernel on a machine with a GPU, for its time.", _judge_again(judgement))
     return NextStep("Search for a faster config.", next_command("tune", target))
 
 
@@ -546,16 +546,20 @@ def _rerun(judgement: Judgement, fault: Fault, seed: int) -> str:
         (t for t in judgement.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
     )
     problem = str(case.problem)
-    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": not judgement.settings.trust}
-    return next_command("check", target, variants=judgement.settings.variants, **options)
+    settings = judgement.settings
+    in_cage = not settings.no_cage
+    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": in_cage}
+    options["trust"] = settings.trust and in_cage
+    return next_command("check", target, variants=settings.variants, **options)
 
 
-def _judge_again(judgement: Judgement, seed: int, problem: str = "") -> str:
+def _judge_again(judgement: Judgement, seed: int | None = None, problem: str = "") -> str:
     """Return the command that repeats the judgement, with its PyTorch task if it has one."""
     task_operator = judgement.submitted.task.operator
     task = path_from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
-    options = {"task": task, "problem": problem, "seed": seed}
-    return next_command("judge", *judgement.submitted.targets, variants=judgement.settings.variants, **options)
+    settings = judgement.settings
+    options = {"task": task, "problem": problem, "seed": seed, "trust": settings.trust, "no_cage": settings.no_cage}
+    return next_command("judge", *judgement.submitted.targets, variants=settings.variants, **options)
 
 
 def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:

@@ -44,35 +44,50 @@ class Verification:
 
 
 def verify(
-    path: Path, targets: Sequence[str] = (), *, trust: bool = False, on_progress: OnProgress = silent
+    path: Path,
+    targets: Sequence[str] = (),
+    *,
+    trust: bool = False,
+    no_cage: bool = False,
+    on_progress: OnProgress = silent,
 ) -> Verification:
     """Judge the kernels of an earlier verdict again and return the differences.
 
     `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
-    a kernel is missing. `trust` allows a verdict whose author decides what runs outside of the cage.
+    a kernel is missing. A verdict may come from anyone, so one that makes Python code run needs `trust`, and one
+    whose kernels run without a cage needs `no_cage`.
     """
     stored_verdict = read_document(path)
-    if not trust and (danger := _what_leaves_the_cage(stored_verdict)):
+    needs = {"trust": _python_code_in(stored_verdict), "no_cage": _uncaged_kernels_in(stored_verdict)}
+    given = {"trust": trust, "no_cage": no_cage}
+    if missing := [name for name, reason in needs.items() if reason and not given[name]]:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
+        options: dict[str, object] = {name: bool(reason) for name, reason in needs.items()}
+        command = next_command("verify", path, *targets, variants=(), **options)
         raise UsageError(
-            f"{path}: {danger}; add --trust if you trust the author of the verdict: "
-            f"{next_command('verify', path, *targets)} --trust",
+            f"{path}: this verdict {needs[missing[0]]}; add {flags} if you trust the author of the verdict: {command}",
             kind="untrusted-verdict",
             subject=path,
-            allowed="--trust",
+            allowed=flags,
         )
     new_verdict = judge_again(stored_verdict, targets or stored_verdict.submission.targets, on_progress)
     return compare(stored_verdict, new_verdict)
 
 
-def _what_leaves_the_cage(stored: VerdictDocument) -> str:
-    """Return what a verdict, which may come from anyone, makes run with the user's rights; "" for nothing."""
+def _python_code_in(stored: VerdictDocument) -> str:
+    """Return what makes a verdict run Python code with the user's rights; "" for nothing."""
     if stored.settings.trust:
-        return "this verdict was made with --trust, without the cage"
+        return "was made with --trust, which loads Python files"
     if stored.submission.task.operator.startswith(TASK_PREFIX):
-        return f"this verdict names the PyTorch task {stored.submission.task.operator}, which is Python code"
+        return f"names the PyTorch task {stored.submission.task.operator}, which is Python code"
     if stored.settings.variants:
-        return f"this verdict names the folder {stored.settings.variants[0]}, whose operators are Python code"
+        return f"names the folder {stored.settings.variants[0]}, whose operators are Python code"
     return ""
+
+
+def _uncaged_kernels_in(stored: VerdictDocument) -> str:
+    """Return what makes the kernels of a verdict run on the CPU without a cage; "" if they run in the cage."""
+    return "was made with --no-cage" if stored.settings.no_cage else ""
 
 
 def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: OnProgress = silent) -> VerdictDocument:

@@ -44,10 +44,16 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
             subject=("--untrusted", "--huge"),
         )
     require()
-    for path in () if options.trust else _python_files(targets, options.variants):
+    if not options.trust:
+        refuse_python(targets, options.variants)
+
+
+def refuse_python(targets: Sequence[str | Path], folders: Sequence[Path]) -> None:
+    """Raise UsageError if the targets or the folders of variants name Python files of the user."""
+    for path in _python_files(targets, folders):
         raise UsageError(
-            f"{path_from_here(str(path))}: --untrusted loads only Python files of opbench; remove this file, "
-            "or add --trust if you trust all Python files of the folder",
+            f"{path_from_here(str(path))}: is Python code, which runs with your rights; remove this file, or add "
+            "--trust if you trust it and all Python files of its folder",
             kind="python-file",
             subject=path,
             allowed="--trust",

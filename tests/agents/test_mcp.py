@@ -110,7 +110,7 @@ def test_the_first_advice_leads_from_a_naive_kernel_to_a_better_one(
         assert compared["kernels"][1]["traffic_ratio"] <= 1
 
     monkeypatch.chdir(tmp_path)
-    session(tmp_path, work, None if operator == BY_A_PROCESS else server(Tools(tmp_path, trust=True)))
+    session(tmp_path, work, None if operator == BY_A_PROCESS else server(Tools(tmp_path, no_cage=True)))
 
 
 def test_each_fault_has_its_line_and_the_errors_say_what_to_do(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from opbench.judging.page import verdict_lines, verdict_page
 from opbench.judging.sizes import boundary_problems
 from opbench.judging.task import Limits, Task, read_task
 from opbench.judging.verify import compare, verify
+from opbench.results.files import Run
+from opbench.running.options import RunSetup
+from opbench.running.runner import run_suite
+from opbench.running.suite import Suite
 from support.checks.errors import Refusal, refuses, refuses_version
 from support.common import CATALOG, CHEATS, RELU, WRONG
 
@@ -54,7 +58,7 @@ def test_the_same_seed_gives_the_same_verdict(accepted: VerdictDocument, kernel:
     assert verify(path).differences == ()
 
 
-@pytest.mark.parametrize("danger", ["trust", "task", "folder"])
+@pytest.mark.parametrize("danger", ["trust", "task", "folder", "no_cage"])
 def test_a_verdict_decides_alone_about_nothing_that_leaves_the_cage(
     danger: str, accepted: VerdictDocument, tmp_path: Path
 ) -> None:
@@ -64,17 +68,32 @@ def test_a_verdict_decides_alone_about_nothing_that_leaves_the_cage(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"open({str(ran)!r}, 'w')\n")
     content = json.loads(write_document(accepted, tmp_path).read_text())
-    if danger == "trust":
-        content["settings"]["trust"] = True
+    if danger in ("trust", "no_cage"):
+        content["settings"][danger] = True
     elif danger == "task":
         content["submission"]["task"]["operator"] = f"torch:{tmp_path / 'task.py'}:Model"
     else:
         content["settings"]["variants"] = [str(tmp_path)]
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(content))
-    with refuses("untrusted-verdict", "theirs.json", allowed="--trust"):
-        verify(path)
+    flag, other = ("--no-cage", "trust") if danger == "no_cage" else ("--trust", "no_cage")
+    with refuses("untrusted-verdict", "theirs.json", allowed=flag):
+        verify(path, **{other: True})
     assert not ran.exists()
+
+
+def test_trust_loads_python_files_and_keeps_the_cage(monkeypatch: pytest.MonkeyPatch, kernel: Path) -> None:
+    """Only --no-cage switches the cage off."""
+    setups: list[RunSetup] = []
+
+    def run_and_keep(suite: Suite, setup: RunSetup, *rest: object) -> Run:
+        setups.append(setup)
+        return run_suite(suite, setup, *rest)
+
+    monkeypatch.setattr("opbench.judging.judge.run_suite", run_and_keep)
+    for options in ({}, {"trust": True}, {"no_cage": True}, {"trust": True, "no_cage": True}):
+        assert judge([kernel], replace(QUICK, problems=("(n=5)",), **options)).overall == "accepted"
+    assert [setup.untrusted for setup in setups] == [True, True, False, False]
 
 
 def test_a_secret_seed_differs_from_judgement_to_judgement(kernel: Path) -> None:
@@ -186,7 +205,7 @@ def test_a_problem_that_the_kernel_excludes_is_a_refusal(tmp_path: Path) -> None
 
 def test_host_code_is_refused_without_trust(tmp_path: Path) -> None:
     with refuses("host-code", allowed="--trust"):
-        judge(["relu/torch"], QUICK)
+        judge(["relu/torch"], replace(QUICK, no_cage=True))
     folder = tmp_path / "relu"
     folder.mkdir()
     (folder / "operator.py").write_text((CATALOG.operator_file("relu")).read_text())

@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     cpu, gpu = read_run(H100 / "counters-cpu"), read_run(H100 / "counters")
     kernel, refused = folder / "mine.cu", folder / "verdict.html"
     kernel.write_text(WRONG)
-    document = judge([kernel], JudgeOptions(backend="cpu", drawn=0, seed=7, trust=True))
+    document = judge([kernel], JudgeOptions(backend="cpu", drawn=0, seed=7, no_cage=True))
     assert document.overall == "refused"
     refused.write_text(verdict_page(document), encoding="utf-8")
     return {
