@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbench.backend.base import Trace
 from opbench.backend.findings import Finding
 from opbench.kernels.launch import KernelLaunch
 from support.builders.on_cpu import Bench
@@ -27,13 +28,18 @@ FENCE = 'asm volatile("fence.acq_rel.cluster;" ::: "memory");'
 WAIT = 'asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");'
 
 
-def check(bench: Bench, body: str) -> list[Finding]:
-    """Trace two clusters of two blocks of 32 threads."""
+def trace(bench: Bench, body: str, *, sample: bool = False) -> Trace:
+    """Trace two clusters of two blocks of 32 threads; a sample's blocks have a limited time."""
     text = START + body.replace("; ", ";\n") + "\n}"
     out = bench.backend.allocate("out", (128,), "i32")
     out.write(np.zeros(128, np.int32))
     step = KernelLaunch("k", (4, 1, 1), (32, 1, 1), 0, ("out",), cluster=(2, 1, 1))
-    return list(bench.backend.trace(bench.request(text, "k"), [step], {"out": out}).findings)
+    run = bench.backend.trace_sample if sample else bench.backend.trace
+    return run(bench.request(text, "k"), [step], {"out": out})
+
+
+def check(bench: Bench, body: str) -> list[Finding]:
+    return list(trace(bench, body).findings)
 
 
 RIGHT = {
@@ -78,3 +84,22 @@ def test_what_nothing_orders_is_found(bench: Bench, body: str, kind: str) -> Non
     assert all(one.line for one in found)
     assert kind == "cluster_exit" or {one.buffer for one in found} == {"part"}
     assert kind != "block_race" or any("cluster.sync()" in one.remedy for one in found)
+
+
+SLOW = "if (rank == 0) { volatile long i = 0; while (i < 1L << 40) i = i + 1; }"
+STOPPED = {
+    "reads": f"part[t] = t; {MEET} {SLOW} out[blockIdx.x * 32 + t] = theirs[t]; {MEET}",
+    "meets": f"part[t] = t; {MEET} {SLOW} {MEET} out[blockIdx.x * 32 + t] = theirs[t]; {MEET}",
+    "is met": f"part[t] = t; {SLOW.replace('== 0', '== 1')} {MEET} out[blockIdx.x * 32 + t] = theirs[t]; {MEET}",
+}
+
+
+@pytest.mark.parametrize("body", STOPPED.values(), ids=list(STOPPED))
+def test_a_block_whose_time_is_over_is_no_mistake_of_its_cluster(bench: Bench, body: str) -> None:
+    stopped = trace(bench, body, sample=True)
+    assert (stopped.findings, stopped.unfinished_blocks) == ((), 0b11)
+
+
+def test_a_sample_finds_a_block_that_leaves_its_cluster_early(bench: Bench) -> None:
+    found = trace(bench, WRONG["leaves early"][0], sample=True).findings
+    assert {one.kind for one in found} == {"cluster_exit"}

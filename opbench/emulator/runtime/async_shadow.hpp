@@ -185,11 +185,7 @@ bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uin
   if (!place.worker || place.worker == worker || worker->launch->cooperative) return false;
   Trace* trace = worker->trace;
   Worker* owner = place.worker;
-  if (worker->team->finished[owner->rank]) {
-    report_at(worker, kReportClusterExit, site,
-              "access to shared memory of a block that has ended: a cluster must meet before its blocks leave");
-    abandon_launch(worker);
-  }
+  require_running(worker, owner, site, "access to", "shared memory of a block");
   if (!is_in_array(owner, address, bytes)) {
     trace_report(worker, kReportSharedBounds, site, address, bytes, access, nullptr);
     return true;

@@ -149,7 +149,7 @@ void run_block(Worker* worker, uint64_t position) {
   if (worker->copies_in_flight) forget_copies(worker);
   // Work in flight when a sample's time is over is not the kernel's mistake.
   const bool aborted = worker->aborted;
-  worker->aborted |= launch->sample_count && launch->unfinished >> launch->sample & 1;
+  worker->aborted |= was_stopped_early(launch);
   end_events(worker);
   worker->aborted = aborted;
 }

@@ -73,11 +73,7 @@ void unblock(Worker* worker) {
 }
 
 static void start_load(Worker* worker, Worker* owner, Bulk load) {
-  if (worker->team->finished[owner->rank]) {
-    report_at(worker, kReportClusterExit, load.site,
-              "a copy into a block that has ended: a cluster must meet before its blocks leave");
-    abandon_launch(worker);
-  }
+  require_running(worker, owner, load.site, "a copy into", "a block");
   Mbarrier* barrier = find_mbarrier(owner, load.barrier);
   if (!barrier) {
     report_at(worker, kReportMbarrier, load.site,

@@ -302,6 +302,7 @@ static uint32_t gather_waiters(Worker* worker, Waiters* groups, uint32_t room, u
 }
 
 [[noreturn]] static void report_stuck(Worker* worker) {
+  if (was_stopped_early(worker->launch)) switch_to_main(worker);  // they wait for a block of which only a part ran
   Team* team = worker->team;
   constexpr uint32_t kKinds = 8;
   static Waiters groups[kKinds];

@@ -8,6 +8,7 @@
 #include <ucontext.h>
 
 #include "memory.hpp"
+#include "scheduler.hpp"
 
 constexpr uint32_t kMaxReports = 256;
 static Report reports[kMaxReports];
@@ -96,6 +97,16 @@ static __attribute__((noinline, format(printf, 4, 5))) void report_at(Worker* wo
   vsnprintf(fresh.text, sizeof fresh.text, text, arguments);
   va_end(arguments);
   add_report(&fresh);
+}
+
+// Ends the running block if a block of its cluster has ended whose shared memory it uses. That is the kernel's mistake
+// and ends the launch, unless the other block was stopped early.
+static void require_running(Worker* worker, const Worker* owner, uint32_t site, const char* what, const char* place) {
+  if (!worker->team->finished[owner->rank]) return;
+  if (was_stopped_early(worker->launch)) switch_to_main(worker);
+  report_at(worker, kReportClusterExit, site, "%s %s that has ended: a cluster must meet before its blocks leave", what,
+            place);
+  abandon_launch(worker);
 }
 
 struct MachineState {

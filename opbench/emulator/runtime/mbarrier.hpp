@@ -21,11 +21,7 @@ static Mbarrier* known_mbarrier(Worker* worker, uint64_t address, const char* wh
     abandon_launch(worker);
   }
   *owner = place.worker;
-  if (worker->team->finished[place.worker->rank]) {
-    report_at(worker, kReportClusterExit, site,
-              "%s at an mbarrier of a block that has ended: a cluster must meet before its blocks leave", what);
-    abandon_launch(worker);
-  }
+  require_running(worker, place.worker, site, what, "at an mbarrier of a block");
   if (memcmp(place.worker->shared_base + place.offset, kMark, 8) != 0) {
     report_at(worker, kReportMbarrier, site,
               "%s at the mbarrier that was made at @%x@, which has been overwritten since", what, barrier->made);
@@ -95,11 +91,8 @@ char* opb_shared_pointer(unsigned long long address) {
   if (!begun && !worker->fibers) become_fibers(worker);
   while (place.worker->shared_owner != worker->shared_owner && run_other_block(worker)) {
   }
-  if (worker->team->finished[place.worker->rank]) {
-    report_at(worker, kReportClusterExit, site_of(worker, __builtin_return_address(0)),
-              "shared memory of a block that has ended: a cluster must meet before its blocks leave");
-    abandon_launch(worker);
-  }
+  const uint32_t site = site_of(worker, __builtin_return_address(0));
+  require_running(worker, place.worker, site, "an address in", "shared memory of a block");
   return place.worker->shared_base + place.offset;
 }
 

@@ -92,6 +92,11 @@ struct Launch {
   Trace* trace;                             // null for an untraced launch
 };
 
+// Returns whether the running sample of a launch was stopped early, because the time of a block was over.
+static inline bool was_stopped_early(const Launch* launch) {
+  return launch->sample_count && launch->unfinished >> launch->sample & 1;
+}
+
 enum LaunchResult : int { kLaunchDone, kLaunchAbandoned, kLaunchWithoutThread };
 
 struct Lane {
