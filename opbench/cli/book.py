@@ -38,7 +38,7 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
         click.echo(f"note: {note}", err=True)
     if edited := book.edited(catalog):
         more = f" and {len(edited) - 1} more" if len(edited) > 1 else ""
-        click.echo(f"note: {edited[0]}{more}: the file has changed since it was measured", err=True)
+        click.echo(f"note: {edited[0]}{more}: the code was edited since it was measured", err=True)
     if out is not None:
         book.save(out)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 import tomllib
@@ -32,7 +33,7 @@ from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped_folder
 from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, product_contradiction
 from opbench.source.project import project_folders
-from opbench.source.sources import Source, checksum, include_closure, tensor_core_operand_types, text_checksum
+from opbench.source.sources import Source, include_closure, tensor_core_operand_types, text_checksum
 
 KeyTypes = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
@@ -51,6 +52,8 @@ MEMORY_KEYS: Mapping[str, KeyTypes] = {
     "title": str, "operator": str, "sizes": dict, "buffers": dict, "launch": list,
 }  # fmt: skip
 """The keys of a header without an operator."""
+DESCRIPTIVE_KEYS = ("title", "builds_on", "mechanism", "tile", "tune", "where")
+"""The keys that change nothing in how one config of a variant runs."""
 BUFFER_KEYS = ("type", "elements", "content")
 VARIANT_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "variant")}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
@@ -305,7 +308,7 @@ class _HeaderReader:
             in_place=self._in_place(),
             include=self.include,
             sources=self.sources,
-            source_sha256=checksum(self.sources),
+            settings=self._settings(),
             text_sha256=text_checksum(self.sources),
         )
         try:
@@ -319,6 +322,11 @@ class _HeaderReader:
                 "conditions, or add values to tune",
             )
         return variant
+
+    def _settings(self) -> str:
+        """Return the keys that decide how a config runs, as text."""
+        settings = {key: value for key, value in self.table.items() if key not in DESCRIPTIVE_KEYS}
+        return json.dumps(settings, sort_keys=True, default=str)
 
     def _torch_task(self, operator_name: str) -> TorchTask | None:
         """Return the PyTorch task that a header names as its operator, relative to the kernel's folder."""

@@ -18,7 +18,7 @@ from opbench.kernels.tensor_map import TensorMapTemplate
 from opbench.kernels.texture import TextureTemplate
 from opbench.paths import path_from_here
 from opbench.source.precision import PRODUCTS
-from opbench.source.sources import Source
+from opbench.source.sources import Source, code_checksum
 
 if TYPE_CHECKING:
     from opbench.kernels.operator import Operator
@@ -108,12 +108,20 @@ class Variant:
     """The file and the headers that it includes, as they were when read."""
     header: str = field(default="", repr=False, compare=False)
     """The header proposed for a file without one; empty if the file has a header."""
-    source_sha256: str = ""
-    """The checksum of `sources` without `mechanism` and `tile` keys; results are valid for this text."""
+    settings: str = field(default="", repr=False, compare=False)
+    """The keys of the header that decide how a config runs, as text."""
     torch_task: TorchTask | None = None
     """The PyTorch task that the header names as its operator."""
     text_sha256: str = ""
     """The checksum of the texts in `sources`; line numbers refer to these texts."""
+
+    @functools.cached_property
+    def source_sha256(self) -> str:
+        """Return the checksum of what a config runs; results are valid for this code and these settings.
+
+        Comments, titles and the lists of values to try are not part of it.
+        """
+        return code_checksum(self.sources, self.settings)
 
     @property
     def id(self) -> str:

@@ -27,7 +27,7 @@ from opbench import paths
 from opbench.errors import EnvironmentFault, NotAllowed, UsageError, unknown_name, writing_remedy
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
-from opbench.kernels.variant import print_config
+from opbench.kernels.variant import Variant, print_config
 from opbench.records import from_json, read_record, to_json
 from opbench.results.files import Run, read_run
 from opbench.results.result import Result
@@ -47,13 +47,17 @@ class BookTime:
     high_s: float
     """95 % interval of the median."""
     source_sha256: str
-    """Hash of the variant's file and its headers; empty in runs without it."""
+    """Checksum of the variant's code; empty in runs without it."""
     opbench: str
     """The version of opbench that measured."""
     started: str
     """When the run began."""
     run: str
     driver: str = ""
+
+    def is_of_other_code(self, variant: Variant) -> bool:
+        """Return whether the variant's code was edited since the measurement; False if the checksum is unknown."""
+        return self.source_sha256 not in ("", variant.source_sha256)
 
     def overlaps(self, other: BookTime) -> bool:
         """Return whether two 95 % intervals overlap, so that either case may be the faster one."""
@@ -128,14 +132,14 @@ class Book:
         return {entry.key: entry for entry in self.entries}
 
     def edited(self, catalog: Catalog) -> list[str]:
-        """Return the winners whose files or headers were changed or deleted since the measurement."""
+        """Return the winners whose code was edited or deleted since the measurement."""
         edits = []
         for entry in self.entries:
             match = CASE_NAME.match(entry.winner.case)
             assert match
             variants = {v.name: v for v in catalog.variants(entry.operator)}
             variant = variants.get(match["variant"])
-            if variant is None or variant.source_sha256 != entry.winner.source_sha256:
+            if variant is None or entry.winner.is_of_other_code(variant):
                 edits.append(entry.winner.case)
         return edits
 

@@ -145,9 +145,9 @@ class Result:
     """True if no algorithm needs fewer operations than `flops`."""
     title: str = ""
     source_sha256: str = ""
-    """Hash of the variant's file without its `mechanism` and `tile` keys, and of its headers."""
+    """Checksum of the code that ran: the variant's header, file and included headers, without comments and titles."""
     text_sha256: str = ""
-    """Hash of the unchanged files, to which line numbers refer; empty in older runs, where it is `source_sha256`."""
+    """Checksum of the complete files, to which line numbers refer; empty in older runs, where it is `source_sha256`."""
     machine_code_sha256: str = ""
     """Hash of the instructions and resources that ran on the GPU or, on `cpu`, that NVRTC compiled.
 

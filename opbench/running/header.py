@@ -137,7 +137,7 @@ class RunFile:
 def is_still_valid(earlier: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
     """Return whether an earlier result is still valid for a case.
 
-    A result is valid if the source text is the same, or if the case was right and the GPU would execute the same
+    A result is valid if the code is the same, or if the case was right and the GPU would execute the same
     instructions in the same launches.
     """
     if earlier is None or earlier.source_sha256 == case.variant.source_sha256:

@@ -42,7 +42,8 @@ class PackedCase:
     path: str
     operator: str
     variant: str
-    source_sha256: str
+    text_sha256: str
+    """The checksum of the files' texts, to which the lines of findings refer."""
     config: dict[str, int]
     axes: dict[str, int | str]
     header: str = ""
@@ -58,7 +59,7 @@ def pack(case: Case) -> PackedCase:
         str(variant.path),
         variant.operator,
         variant.name,
-        variant.source_sha256,
+        variant.text_sha256,
         case.config,
         case.problem.axes,
         variant.header,
@@ -75,7 +76,7 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
     if packed.header:
         catalog.set_proposed_header(Path(packed.path), packed.header)
     variant = catalog.variant_file(Path(packed.path), packed.operator, packed.variant)
-    if variant.source_sha256 != packed.source_sha256:
+    if variant.text_sha256 != packed.text_sha256:
         raise UsageError(
             f"{variant.path}: this file, or a header that it includes, was edited after the run began; start the run "
             "again",

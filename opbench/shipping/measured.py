@@ -52,8 +52,8 @@ def choose_case(
         case = catalog.case(entry.winner.case)
         time = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
         note = f"{name}: takes {case.variant.name}, the fastest of the committed runs: {time} ({run_of(entry.winner)})"
-        if entry.winner.source_sha256 not in ("", case.variant.source_sha256):
-            note += "; its file was edited since it was measured"
+        if entry.winner.is_of_other_code(case.variant):
+            note += "; its code was edited since it was measured"
         return Choice(case, time, note)
     case = _ranked_first(problem, catalog, gpu_name, arch, precision)
     return Choice(

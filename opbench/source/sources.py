@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
+import io
 import re
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,25 +15,25 @@ from pathlib import Path
 from opbench.errors import Location, UsageError
 from opbench.source.precision import UNNAMED_TYPE
 
-# Comments and strings are matched first, so that nothing inside them is taken for a directive.
-_TOKEN = re.compile(
-    r"""
-    (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
-  | (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"
+_WORD = r"""
+    (?:u8|[uUL])?R"(?P<delimiter>[^()\\\s]{0,16})\(.*?\)(?P=delimiter)"
   | "(?:\\.|[^"\\\n])*"
   | '(?:\\.|[^'\\\n])*'
   | \.?\d(?:'?[\w.])*
   | [A-Za-z_]\w*
+"""
+# Comments and strings are matched first, so that nothing inside them is taken for a directive.
+_TOKEN = re.compile(
+    rf"""
+    (?P<comment> //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
+  | {_WORD}
   | \#(?:[ \t]|\\\r?\n|/\*.*?\*/)*include\b(?:[ \t]|\\\r?\n|/\*.*?\*/)*
     (?P<name><[^>\n]+>|"[^"\n]+"|[A-Za-z_]\w*)
     """,
     re.VERBOSE | re.DOTALL,
 )
 
-_HEADER = re.compile(rb"^(?://)?[ \t]*/// opbench\b.*?^(?://)?[ \t]*///[ \t]*$", re.MULTILINE | re.DOTALL)
-_DESCRIPTION = re.compile(
-    rb"^(?://)?[ \t]*(?:mechanism[ \t]*=[ \t]*\[[^\]]*\]|tile[ \t]*=[ \t]*\{[^}\n]*\})[^\n]*\n", re.MULTILINE
-)
+_BLANKS = re.compile(rf"{_WORD} | (?P<continuation>\\[ \t]*\r?\n) | (?P<blanks>\s+)", re.VERBOSE | re.DOTALL)
 
 _DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?:[^\\\n]|\\.|\\\n)*", re.MULTILINE)
 _MATRIX = re.compile(
@@ -132,15 +135,47 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
     return tuple(result.values())
 
 
-def checksum(sources: Sequence[Source]) -> str:
-    """Return the SHA-256 of a file and its headers, without the keys `mechanism` and `tile`.
+def code_checksum(sources: Sequence[Source], settings: str) -> str:
+    """Return the SHA-256 of all that runs: `settings`, and the code of a file and its headers.
 
-    Both keys describe a variant and change nothing that runs, so results stay valid when they are added or
-    corrected.
+    Comments, indentation and empty lines change nothing that runs, so results stay valid when they are edited.
     """
-    kernel_source, *headers = sources
-    content = _HEADER.sub(lambda header: _DESCRIPTION.sub(b"", header[0]), kernel_source.content, count=1)
-    return text_checksum([replace(kernel_source, content=content), *headers])
+    codes = [
+        replace(source, content=_python_code(source.content) if source.path.suffix == ".py" else _code(source.content))
+        for source in sources
+    ]
+    return hashlib.sha256(f"{settings}\0{text_checksum(codes)}".encode()).hexdigest()
+
+
+@functools.lru_cache(CACHED_TEXTS)
+def _code(content: bytes) -> bytes:
+    """Return C++ code without comments; outside strings, blanks become one blank, or one line end."""
+
+    def shorten(match: re.Match[str]) -> str:
+        if match["continuation"]:
+            return "\\\n"
+        return ("\n" if "\n" in match[0] else " ") if match["blanks"] else match[0]
+
+    text = content.decode(errors="surrogateescape")
+    without = _TOKEN.sub(lambda match: " " if match["comment"] else match[0], text)
+    return _BLANKS.sub(shorten, without).strip().encode(errors="surrogateescape")
+
+
+def _python_code(content: bytes) -> bytes:
+    """Return Python code without its module docstring, comments and empty lines; unchanged if it does not parse."""
+    text = content.decode()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return content
+    lines = io.StringIO(text).readlines()
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(text).readline))):
+        if token.type in (tokenize.COMMENT, tokenize.NL):  # NL ends a line that ends no statement, such as an empty one
+            row, column = token.start
+            line = lines[row - 1][:column].rstrip()
+            lines[row - 1] = f"{line}\n" if line else ""
+    docstring_lines = (tree.body[0].end_lineno or 0) if ast.get_docstring(tree) else 0
+    return "".join(lines[docstring_lines:]).encode()
 
 
 def text_checksum(sources: Sequence[Source]) -> str:

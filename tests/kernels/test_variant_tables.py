@@ -78,7 +78,14 @@ def test_each_table_is_a_variant_of_its_own_name(file: Path) -> None:
     assert small.configs == [{"BLOCK": 128}, {"BLOCK": 256}]
     assert large.configs == [{"BLOCK": 256}, {"BLOCK": 512}]
     assert small.requires == ("n >= 2",) and large.requires == ("n >= 2", "WIDE")
-    assert small.why == large.why == "Why." and small.source_sha256 == large.source_sha256
+    assert small.why == large.why == "Why." and small.text_sha256 == large.text_sha256
+
+
+def test_an_edited_table_changes_what_runs_of_its_own_variant(file: Path) -> None:
+    before = {name: variant.source_sha256 for name, variant in by_name(file).items()}
+    file.write_text(TABLES.replace('define.HALF = "128"', 'define.HALF = "64"').replace("blocks of 128", "small"))
+    after = {name: variant.source_sha256 for name, variant in by_name(file).items()}
+    assert before["clip_small"] == after["clip_small"] and before["clip_large"] != after["clip_large"]
 
 
 def test_the_earlier_word_for_the_tables_is_read_with_its_lines(file: Path, tmp_path: Path) -> None:

@@ -150,11 +150,20 @@ def test_an_entry_that_makes_no_sense_is_refused(tmp_path: Path, key: str, value
         read_book(path)
 
 
+def test_an_edited_winner_has_another_checksum(tmp_path: Path) -> None:
+    checksums = {"scalar": "of other code", "vec4": CATALOG.variant("relu", "vec4").source_sha256, "grid_stride": ""}
+    edited = {}
+    for name, checksum in checksums.items():
+        book = make_book([kept(tmp_path / name, [of(name, 1e-3, source_sha256=checksum)])])
+        edited[name] = len(book.edited(CATALOG))
+    assert edited == {"scalar": 1, "vec4": 0, "grid_stride": 0}, "an unknown checksum says nothing"
+
+
 def test_the_command_writes_a_book_and_spares_files_of_another_kind(tmp_path: Path, cli: Cli) -> None:
-    run = kept(tmp_path / "run", [of("vec4", 1e-3)])
+    run = kept(tmp_path / "run", [of("vec4", 1e-3, source_sha256="of other code")])
     done = cli("book", run, "--out", "book.json")
     assert done.returncode == 0, done.stderr
-    assert "vec4[" in done.stdout and "has changed since" in done.stderr and "wrote book.json: 1 problem" in done.stderr
+    assert "vec4[" in done.stdout and "edited since" in done.stderr and "wrote book.json: 1 problem" in done.stderr
     assert json.loads(cli("book", "book.json", "--json").stdout) == json.loads((tmp_path / "book.json").read_text())
     (tmp_path / "plan.json").write_text("{}")
     refused(cli("book", run, "--out", "plan.json"), 2, "plan.json", "not a winners file")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opbench.emulator.backend import CpuBackend
 from opbench.errors import CompileError, UsageError
@@ -23,10 +25,10 @@ from opbench.running.protocol import pack, unpack
 from opbench.source.sources import (
     MAX_BYTES,
     MAX_INCLUDE_DEPTH,
-    checksum,
+    Source,
+    code_checksum,
     include_closure,
     tensor_core_operand_types,
-    text_checksum,
 )
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU, kernel_variants
@@ -112,23 +114,109 @@ def test_the_text_checksum_of_a_file_without_headers_is_its_own() -> None:
         assert (variant.text_sha256 == own) == (len(variant.sources) == 1), variant.id
 
 
-def test_descriptions_change_the_text_and_not_what_results_stand_for(tmp_path: Path) -> None:
-    text = (CUDA[0].path.parent.parent / "softmax" / "vectorised.cu").read_text()
-    kernel = tmp_path / "kernel.cu"
-    checksums = set()
-    headers = (
-        "",
-        '// mechanism = ["coalesced"]\n',
-        '// mechanism = [\n//     "tma", "fused",\n// ]\n',
-        "// tile = { m = 64 }\n",
-    )
-    for header in headers:
-        begun, _, rest = text.partition("// mechanism")
-        kernel.write_text(begun + header + rest.partition("]\n")[2])
-        checksums.add((checksum(include_closure(kernel)), text_checksum(include_closure(kernel))))
-    assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 4)
-    kernel.write_text(kernel.read_text() + '// mechanism = ["tma"]\n')  # below the header it is text as any other
-    assert checksum(include_closure(kernel)) not in {source for source, _ in checksums}
+def of_text(folder: Path, kernel: str, limit: str = "#define LIMIT 0.0f\n") -> Variant:
+    """Return the variant of a kernel's text, which may include a header of another text."""
+    return relu(lay(folder, kernel=kernel, limit=limit)).variant
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('title = "a kernel of a test"', 'title = "another title"'),
+        ("// launch", '// mechanism = [\n//     "tma", "fused",\n// ]\n// launch'),
+        ("// launch", '// builds_on = "scalar"\n// tile = { m = 64 }\n// launch'),
+        ("// launch", "// tune = { BLOCK = [128, 256] }\n// where = ['BLOCK > 128']\n// launch"),
+        ("// Why.", "// Another reason,\n// in two lines."),
+        ("    if", "\n    // a comment \\\n    that goes on\n  if"),
+        ("int i = ", "int /* several\nlines */  i\t= /**/ "),
+        ("    if", "    \r\n\n    if"),
+        ("n) {", 'n) {  // a quote " in a comment'),
+    ],
+)
+def test_an_edited_description_changes_the_text_and_not_what_runs(tmp_path: Path, before: str, after: str) -> None:
+    old = of_text(tmp_path, WITH_HEADER)
+    assert before in WITH_HEADER
+    new = of_text(tmp_path, WITH_HEADER.replace(before, after, 1))
+    assert (new.source_sha256, new.text_sha256 != old.text_sha256) == (old.source_sha256, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("LIMIT;", "LIMIT + 1;"),
+        ("int i", "inti"),
+        ('"cdiv(n, 256)"', '"cdiv(n, 255)"'),
+        ("// launch", "// define = { LEAST = '2' }\n// launch"),
+        ("// launch", "// requires = ['n > 2']\n// launch"),
+        ("extern", '#include "cuda_fp16.h"\nextern'),
+        ("    if", '    asm("  // a");\n    if'),
+    ],
+)
+def test_edited_code_or_launch_changes_what_runs(tmp_path: Path, before: str, after: str) -> None:
+    assert before in WITH_HEADER
+    edited = of_text(tmp_path, WITH_HEADER.replace(before, after, 1)).source_sha256
+    assert of_text(tmp_path, WITH_HEADER).source_sha256 != edited
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('const char* a = "x // y";', 'const char* a = "x // z";'),
+        ('const char* a = "x  y";', 'const char* a = "x y";'),
+        ('const char* a = R"(x\n\n// y)";', 'const char* a = R"(x\n// y)";'),
+        ("const char a = '\"'; // b", "const char a = '\"'; int b;"),
+        ("#define A 1 \\\n\nint b;", "#define A 1 \\\nint b;"),
+        ("#define A 1\nint b;", "#define A 1 int b;"),
+        ("#define A /* x\ny */ 1", "#define A\n1"),
+    ],
+)
+def test_strings_and_line_ends_of_directives_are_code(tmp_path: Path, one: str, other: str) -> None:
+    checksums = {of_text(tmp_path, WITH_HEADER, limit).source_sha256 for limit in (f"{one}\n", f"{other}\n")}
+    assert len(checksums) == 2
+
+
+WORDS = ("int", "a", "+", "+=", "1'000", '"a // b"', "'\"'", 'R"x(/*\n  )x"', "/", "#define A", "{", "0x1.8p3f")
+BLANKS = (" ", "\t ", " /* b */ ", ' /* " \n */', " /**//* // */")
+LINE_ENDS = ("\n", "\n\n  ", " // c\n", "  \r\n", " // ' \\\n d\n", " /* e */\n")
+
+
+@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1), min_size=1), st.data())
+def test_only_words_and_lines_decide(lines: list[list[str]], data: st.DataObject) -> None:
+    def laid_out() -> str:
+        return "".join(
+            data.draw(st.sampled_from(BLANKS)).join(words) + data.draw(st.sampled_from(LINE_ENDS)) for words in lines
+        )
+
+    def of(text: str) -> str:
+        return code_checksum([Source(Path("a.cu"), text.encode(), 0)], "")
+
+    one = laid_out()
+    assert of(one) == of(laid_out())
+    at = data.draw(st.integers(0, len(lines)))
+    assert of(one) != of("".join(" ".join(words) + "\n" for words in [*lines[:at], ["b"], *lines[at:]]))
+
+
+def test_comments_of_a_python_variant_do_not_run(tmp_path: Path) -> None:
+    text = (CUDA[0].path.parent.parent / "matmul" / "cublas.py").read_text()
+    kernel = tmp_path / "cublas.py"
+
+    def of(text: str) -> str:
+        kernel.write_text(text)
+        return read_variants(kernel, "matmul")[0].source_sha256
+
+    first, code = of(text), "    def run() -> None:\n"
+    assert code in text and "title     = " in text
+    for before, after in (
+        ("title     = ", "title = "),
+        ("title     = ", 'builds_on = "naive"\ntitle = '),
+        (code, f"    # a comment\n\n{code}"),
+        (code, f"{code[:-1]}  # a comment\n        # another\n"),
+    ):
+        assert of(text.replace(before, after, 1)) == first
+    strings = {of(f'{text}\nA = """{line}"""\n') for line in ("a # b", "a # c", "a\nb", "a\n\nb")}
+    assert len({first, of(text.replace(code, f"    pass\n{code}")), *strings}) == 6
+    kernel.write_text(f"{text}\ndef (")
+    assert read_variants(kernel, "matmul")[0].source_sha256 != first
 
 
 # What it decides --------------------------------------------------------------------------------------------------
@@ -139,7 +227,6 @@ def test_an_edited_header_is_another_source(tmp_path: Path) -> None:
     before = relu(kernel).variant.source_sha256
     lay(tmp_path, limit="#define LIMIT 1.0f\n")
     assert relu(kernel).variant.source_sha256 != before
-    assert checksum(include_closure(kernel)) == relu(kernel).variant.source_sha256
 
 
 @needs_nvrtc
