@@ -14,8 +14,8 @@ SECTIONS = (
     ("memory_safe", "memory-safe"),
     ("race_free", "race-free"),
     ("right", "right"),
-    ("timed", "time"),
-    ("compared", "comparison"),
+    ("timed", "timed"),
+    ("compared", "compared"),
     ("signs", "no cheating"),
 )
 """The fields of the document with their names on the page."""
@@ -56,7 +56,6 @@ def verdict_page(document: VerdictDocument) -> str:
         document=document,
         sections=[(name, getattr(document, field)) for field, name in SECTIONS],
         faults=faults_in_document(document),
-        marks=STATUS_MARKS,
         file=FILE,
         environment=flat_rows({k: v for k, v in document.judged.environment.items() if v not in (None, "", [])}),
     )

@@ -334,7 +334,7 @@ class Judgement:
         measured = [rival for rival in rivals if rival.speedup is not None]
         status: Status = "failed" if section_faults else "passed" if measured else "not decided"
         if measured:
-            text = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
+            text = "; ".join(f"{r.speedup:.2f}× as fast as {r.case} ({r.kind})" for r in measured)
         elif rivals:
             text = (
                 f"not measured in this run; the fastest known is {rivals[0].case} with "
