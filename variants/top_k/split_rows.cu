@@ -26,7 +26,10 @@
 // ///
 //
 // All multiprocessors read, whatever the number of rows. Most elements cost one comparison of floats with the k-th best
-// of the part; only the others become keys. Limit: HBM, reading only; for short parts the sorts.
+// of the part; only the others become keys, and a warp without others goes to the barrier at once. Each chunk has one
+// barrier, which also tells all threads whether the candidates must be sorted. Loads ahead of the comparisons take the
+// registers of the fourth block on a multiprocessor, and gain nothing. Limit: HBM, reading only, at half of its rate, as
+// the blocks wait for their loads; for short parts the sorts.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -92,29 +95,32 @@ struct Best {
         threshold = keys[K - 1];
     }
 
-    // Add those of each thread's elements that are among the best; `key(item)` is 0 for one that is not.
+    // Add those of each thread's elements that are among the best. Bit i of `waiting` selects element i of `items`;
+    // `key(i)` is 0 for an element that does not exist. The barrier tells all threads whether candidates must be sorted:
+    // a thread sees it at the place of its own candidate.
     template <int items, class KeyOf>
-    __device__ __forceinline__ void add(const KeyOf& key, bool last) {
-        unsigned waiting = items == 32 ? 0xffffffffu : (1u << items % 32) - 1;
+    __device__ __forceinline__ void add(unsigned waiting, const KeyOf& key, bool last) {
         for (int candidates = PLACES + 1; candidates > PLACES;) {
+            bool full = last;
+            if (waiting != 0) {
 #pragma unroll
-            for (int item = 0; item < items; ++item) {
-                if ((waiting >> item & 1) == 0) continue;
-                const Key own = key(item);
-                if (own > threshold) {
-                    const int place = atomicAdd(count, 1);
-                    if (place >= PLACES) continue;
-                    keys[K + place] = own;
+                for (int item = 0; item < items; ++item) {
+                    if ((waiting >> item & 1) == 0) continue;
+                    const Key own = key(item);
+                    if (own > threshold) {
+                        const int place = atomicAdd(count, 1);
+                        full |= 2 * place >= PLACES;
+                        if (place >= PLACES) continue;
+                        keys[K + place] = own;
+                    }
+                    waiting &= ~(1u << item);
                 }
-                waiting &= ~(1u << item);
             }
-            __syncthreads();
+            if (!__syncthreads_or(full)) return;
             candidates = *count;
-            __syncthreads();
-            if (2 * candidates <= PLACES && !last) return;
             for (int i = K + candidates + threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
-            if (threadIdx.x == 0) *count = 0;
             __syncthreads();
+            if (threadIdx.x == 0) *count = 0;
             sort_keys(keys);
             threshold = keys[K - 1];
         }
@@ -148,12 +154,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __re
             if (vector < end) loaded[k].raw = __ldcs(row + vector);
         }
         const float limit = own.threshold == 0 ? __uint_as_float(0xff800000u) : value_of(own.threshold);
+        unsigned waiting = 0;
+#pragma unroll
+        for (int item = 0; item < ITEMS * LANES; ++item)
+            if (first + item / LANES * BLOCK + threadIdx.x < end &&
+                !((float)loaded[item / LANES].lane(item % LANES) < limit))
+                waiting |= 1u << item;
         own.add<ITEMS * LANES>(
+            waiting,
             [&](int item) -> Key {
                 const int vector = first + item / LANES * BLOCK + threadIdx.x;
-                if (vector >= end) return 0;
-                const float value = (float)loaded[item / LANES].lane(item % LANES);
-                return value < limit ? 0 : key_of(value, vector * LANES + item % LANES);
+                return key_of((float)loaded[item / LANES].lane(item % LANES), vector * LANES + item % LANES);
             },
             first + BLOCK * ITEMS >= end);
     }
@@ -169,12 +180,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_best(const T* __res
     const Key* source = best + (size_t)blockIdx.x * PARTS * K;
     Best own(keys, &count, [&](int i) -> Key { return i < PARTS * K ? source[i] : 0; });
     for (int first = SORT; first < PARTS * K; first += BLOCK * ITEMS)
-        own.add<ITEMS>(
-            [&](int item) -> Key {
-                const int i = first + item * BLOCK + threadIdx.x;
-                return i < PARTS * K ? source[i] : 0;
-            },
-            first + BLOCK * ITEMS >= PARTS * K);
+        own.add<ITEMS>((1u << ITEMS) - 1,
+                       [&](int item) -> Key {
+                           const int i = first + item * BLOCK + threadIdx.x;
+                           return i < PARTS * K ? source[i] : 0;
+                       },
+                       first + BLOCK * ITEMS >= PARTS * K);
     for (int rank = threadIdx.x; rank < K; rank += BLOCK) {
         const int index = (int)~(unsigned)keys[rank];
         values[(size_t)blockIdx.x * K + rank] = x[(size_t)blockIdx.x * VECTORS * LANES + index];
