@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.matching import MIN_SCORE, Match, nearest_operators, rank_operators, words_of
+from opbench.adopting.matching import FILE_NAME_SCORE, MIN_SCORE, Match, nearest_operators, rank_operators, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
-from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file
+from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file, require_kernels
 from opbench.adopting.proposal import Proposal
 from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.folders import Catalog
@@ -32,7 +32,7 @@ def propose(
     `operator` and `kernel` limit the choice to one name; empty means the most likely. `roots` are extra folders, which
     commands in messages name. Raises NoOperator if no operator fits, and UsageError if the file cannot be read.
     """
-    path, kernels = file.path, file.kernels
+    path = file.path
     for declaration in file.own_declarations:
         if [token.text for token in declaration.tokens[:2]] == ["texture", "<"]:
             raise UsageError(
@@ -41,13 +41,7 @@ def propose(
                 Location(path, declaration.line),
                 kind="texture-reference",
             )
-    if not kernels:
-        raise UsageError(
-            f"{path}: defines no __global__ function that opbench can read; write the kernel's header by hand (see "
-            "'Write your own kernel' in README.md)",
-            kind="no-kernel",
-            subject=path,
-        )
+    require_kernels(file)
     kernel_name, other_kernels = _choose_kernel(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown_name("operator", operator, operators, next_command("list operators", variants=roots)))
@@ -225,14 +219,16 @@ def _most_likely_operator(
         if refused_matches
         else ""
     )
+    is_named = next(match.score for match in ranked if match.operator == nearest_names[0]) >= FILE_NAME_SCORE
+    kind, suggested_operator = ("", nearest_names[0]) if is_named else (" by its tensors", "NAME")
     commands = (
-        f"{next_command('adopt', path, variants=roots, operator=nearest_names[0])}; define a new operator with: "
+        f"{next_command('adopt', path, variants=roots, operator=suggested_operator)}; define a new operator with: "
         f"{next_command('new operator', _snake_case(launched_kernel.kernel.name))} --in mine"
     )
     raise NoOperator(
         f"{path}:{launched_kernel.kernel.line}: no operator fits kernel "
-        f"'{launched_kernel.kernel.name}'{contradiction_text}. Nearest: {', '.join(nearest_names)}; use the nearest "
-        f"operator with: {commands}",
+        f"'{launched_kernel.kernel.name}'{contradiction_text}. Nearest{kind}: {', '.join(nearest_names)}; use "
+        f"{'the nearest' if is_named else 'an'} operator with: {commands}",
         nearest_names,
         f"; or check memory and races without an operator: {next_command('check', path, variants=roots)}",
         subject=launched_kernel.kernel.name,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from opbench.errors import UsageError
 from opbench.kernels.expression import evaluate
-from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
+from opbench.source.c_expression import CAST_TYPES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, closing_bracket, split
 
@@ -37,7 +37,7 @@ class HostLaunch:
 
     kernel: str
     template: str
-    """The kernel's template arguments as in the source, with angle brackets; empty without template arguments."""
+    """The kernel's template arguments as text with angle brackets; empty without template arguments."""
     configuration: tuple[tuple[Token, ...], ...]
     """The tokens of the grid and the block, then those of the shared bytes and the stream if the launch has them."""
     arguments: tuple[tuple[Token, ...], ...]
@@ -180,7 +180,7 @@ def launches_in(
                     name,
                     template,
                     tuple(tuple(value) for value in configuration),
-                    tuple(tuple(argument) for argument in arguments),
+                    tuple(_without_cast_of_name(argument) for argument in arguments),
                     {**outer_values, **definitions(preceding_code)},
                     members(preceding_code),
                     block_size_parameters,
@@ -190,6 +190,15 @@ def launches_in(
                 )
             )
     return result
+
+
+def _without_cast_of_name(argument: Sequence[Token]) -> tuple[Token, ...]:
+    """Return an argument without its cast to a number if it is a cast of one name, such as `(int)n`."""
+    *cast, name = [token.text for token in argument if token.text != ")"] or [""]
+    is_cast = cast[:1] == ["("] and len(cast) > 1 and set(cast[1:]) <= CAST_TYPES
+    is_cast = is_cast or (cast[:2] == ["static_cast", "<"] and cast[-2:] == [">", "("])
+    names = [token for token in argument if token.text == name and token.kind == "name"]
+    return tuple(names) if is_cast and len(names) == 1 else tuple(argument)
 
 
 ALLOCATION = re.compile(r"(cuda|hip)(Malloc|HostAlloc)")
@@ -317,20 +326,19 @@ def _kernel_name(tokens: Sequence[Token]) -> tuple[str, str]:
         )
         if opening < 1:
             return "", ""
-        template = text_of(tokens[opening : last + 1])
+        template = _text_with_inlined_names(tokens[opening : last + 1])
         last = opening - 1
     return tokens[last].text, template
 
 
-def text_of(code: Sequence[Token]) -> str:
-    """Return tokens as text with single spaces and the variables' original names."""
+def _text_with_inlined_names(code: Sequence[Token]) -> str:
+    """Return tokens as text with single spaces; the names of inlined functions keep their suffix."""
     texts: list[str] = []
     end = code[0].start if code else 0
     for token in code:
-        name = plain_name(token.text)
         texts += [" "] if token.start > end else []
-        texts.append(name)
-        end = token.start + len(name)
+        texts.append(token.text)
+        end = token.start + len(plain_name(token.text))
     return "".join(texts)
 
 
@@ -435,13 +443,21 @@ def _clamps(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
     return result
 
 
+def names_without_value(code: Sequence[Token]) -> list[str]:
+    """Return the names in a declaration after its type, such as `a, b;`; none if one of them has a value."""
+    end = next((index for index, token in enumerate(code) if token.text == ";"), len(code))
+    declarators = split(code[:end], ",")
+    are_names = all(len(declarator) == 1 and declarator[0].kind == "name" for declarator in declarators)
+    return [declarator[0].text for declarator in declarators] if are_names else []
+
+
 def _dim3_components(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     """Return each variable `dim3 name;` whose components are assigned later, with a value such as `dim3(4, 1, 1)`."""
     values_by_component: dict[str, dict[str, Sequence[Token]]] = {}
     for index, token in enumerate(code[:-4]):
         following = [other.text for other in code[index + 1 : index + 5]]
-        if token.text == "dim3" and following[1] == ";":
-            values_by_component[following[0]] = {}
+        if token.text == "dim3":
+            values_by_component |= {name: {} for name in names_without_value(code[index + 1 :])}
         elif (
             token.text in values_by_component
             and following[0] == "."

@@ -13,6 +13,7 @@ from opbench.adopting.host_launches import (
     Parameter,
     definitions,
     launches_in,
+    names_without_value,
     number_of,
     options_in,
     parameter_of,
@@ -20,7 +21,7 @@ from opbench.adopting.host_launches import (
 )
 from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
-from opbench.source.scan import Declaration
+from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
 ALLOCATION_FUNCTIONS = {
@@ -31,11 +32,22 @@ ALLOCATION_FUNCTIONS = {
 HOST_VISIBLE_ALLOCATIONS = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Allocation functions whose memory the host can write without a copy."""
 VECTOR_CLASSES = frozenset(("vector", "device_vector", "host_vector"))
+TENSOR_FUNCTIONS = {
+    "empty": "",
+    "zeros": "zero",
+    "ones": "inputs",
+    "full": "inputs",
+    "rand": "inputs",
+    "randn": "inputs",
+}
+"""Functions of PyTorch that allocate a tensor of a shape in braces, with who initialises its memory."""
 NON_WRITING_FUNCTIONS = re.compile(
     r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$"
 )
 """Calls that write no buffer: functions of the CUDA runtime other than copies, and error-checking macros."""
 TYPE_PARAMETER_KEYWORDS = ("typename", "class")
+TENSOR_POINTERS = frozenset(("data_ptr", "const_data_ptr", "mutable_data_ptr"))
+"""Member functions of a PyTorch tensor that return the pointer to its elements."""
 MAX_CALL_DEPTH = 8
 """The greatest depth of nested calls that are inlined."""
 
@@ -72,6 +84,7 @@ class HostProgram:
     """Macros and constants that device code also uses: their values cannot change."""
     notes: list[str] = field(default_factory=list)
     """Sentences for the user about launches that the program does not contain."""
+    starts_at_main: bool = False
 
     def value(self, tokens: Sequence[Token]) -> int:
         """Return the number that an expression equals at the end of the program.
@@ -247,37 +260,37 @@ def assumed_device_values(code: Sequence[Token]) -> dict[str, str]:
 
 
 def program_of(
-    all_declarations: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
+    all_declarations: Sequence[Declaration],
+    constants: Mapping[str, Sequence[Token]],
+    in_order: bool = False,
+    entry_points: Sequence[str] = (),
 ) -> HostProgram:
     """Return the host code from `main`, or from the first function that launches a kernel, with calls inlined.
 
     `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch, takes
-    one case of each `switch`, and follows pointers that are assigned or swapped between launches. Without a launch, the
-    program has none.
+    one case of each `switch`, and follows pointers that are assigned or swapped between launches. `entry_points` names
+    functions that run one after the other instead. Without a launch, the program has none.
     """
-    functions = {
-        declaration.name: declaration
-        for declaration in all_declarations
-        if declaration.kind == "function" and not declaration.is_device
-    }
-    launching_functions = [
-        name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)
-    ]
-    called_names = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
-    uncalled = [name for name in launching_functions if name not in called_names] or launching_functions
-    entry_points = [
-        *(name for name in functions if name == "main"),
-        *uncalled,
-    ]  # `main` can call a launching function through a pointer.
+    functions = host_functions(all_declarations)
     device_names = {name for declaration in all_declarations if declaration.is_device for name in declaration.uses}
+    shapes = _global_shapes(all_declarations)
+    inlined = {name for name, function in functions.items() if _is_inlined(function, functions, frozenset(shapes))}
+    call_numbers = itertools.count(1)
+
+    def statements_of(function: Declaration) -> tuple[Token, ...]:
+        body = function.tokens[function.body + 1 :]
+        return tuple(_flatten_calls(body, functions, inlined, call_numbers, (function.name,)))
+
     first_program: HostProgram | None = None
-    for entry_point in entry_points:
-        entry_function = functions[entry_point]
-        code = tuple(
-            _flatten_calls(
-                entry_function.tokens[entry_function.body + 1 :], functions, itertools.count(1), (entry_point,)
-            )
-        )
+    global_code = tuple(token for shape in shapes for token in tokens_of(f"dim3 {shape};"))
+    if entry_points:
+        starts = [call_in_order([functions[name] for name in entry_points])]
+    else:  # `main` can call a launching function through a pointer.
+        starts = [functions[name] for name in ("main", *uncalled_launchers(all_declarations)) if name in functions]
+    for start in starts:
+        code = (*global_code, *statements_of(start))
+        if start.name != "main" and "main" in functions:  # `main` can set sizes before it passes a function on.
+            code = (*global_code, *statements_of(functions["main"]), *statements_of(start))
         notes: list[str] = []
         if in_order:
             code = unroll_loops(first_switch_cases(code, notes), constants, notes)
@@ -287,10 +300,11 @@ def program_of(
             values_by_name,
             launches_in(code, values_by_name),
             {},
-            () if entry_point == "main" else tuple(map(parameter_of, entry_function.parameters())),
+            () if start.name == "main" else tuple(map(parameter_of, start.parameters())),
             options_in(code),
             frozenset(device_names & constants.keys()),
             notes,
+            start.name == "main",
         )
         program.buffers = _buffers(program, all_declarations)
         if in_order:
@@ -301,26 +315,76 @@ def program_of(
     return first_program or HostProgram()
 
 
+def host_functions(all_declarations: Sequence[Declaration]) -> dict[str, Declaration]:
+    """Return the functions of the host by name."""
+    return {
+        declaration.name: declaration
+        for declaration in all_declarations
+        if declaration.kind == "function" and not declaration.is_device
+    }
+
+
+def uncalled_launchers(all_declarations: Sequence[Declaration]) -> list[str]:
+    """Return the functions that launch kernels and that nothing calls; all that launch if each of them is called."""
+    functions = host_functions(all_declarations)
+    launchers = [name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)]
+    called_names = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
+    return [name for name in launchers if name not in called_names] or launchers
+
+
+def call_in_order(functions: Sequence[Declaration]) -> Declaration:
+    """Return a function that calls these functions; their parameters of one name and type are one parameter."""
+    types_by_name: dict[str, str] = {}
+    calls = []
+    for function in functions:
+        arguments = []
+        for parameter in map(parameter_of, function.parameters()):
+            name, number = parameter.name, 2
+            while types_by_name.setdefault(name, parameter.type) != parameter.type:
+                name, number = f"{parameter.name}_{number}", number + 1
+            arguments.append(name)
+        calls.append(f"{function.name}({', '.join(filter(None, arguments))});")
+    parameters = ", ".join(f"{parameter_type} {name}" for name, parameter_type in types_by_name.items() if name)
+    return declarations(f"void all_launches({parameters}) {{ {' '.join(calls)} }}\n")[0]
+
+
+def _global_shapes(all_declarations: Sequence[Declaration]) -> list[str]:
+    """Return the variables of type dim3 outside of functions that get no value where they are declared."""
+    return [
+        name
+        for declaration in all_declarations
+        if declaration.kind == "other" and [token.text for token in declaration.tokens[:1]] == ["dim3"]
+        for name in names_without_value(declaration.tokens[1:])
+    ]
+
+
+def _is_inlined(function: Declaration, functions: Mapping[str, Declaration], shapes: Collection[str]) -> bool:
+    """Return whether a call of a function matters: it uses GPU memory, launches, or sets a grid that all share."""
+    sets_shape = any(token.text in shapes and dot.text == "." for token, dot in itertools.pairwise(function.tokens))
+    return sets_shape or _uses_gpu_memory(function, functions)
+
+
 def _flatten_calls(
     code: Sequence[Token],
     functions: Mapping[str, Declaration],
+    inlined: Collection[str],
     call_numbers: Iterator[int],
     call_stack: tuple[str, ...],
 ) -> Iterator[Token]:
-    """Yield a function's statements, with calls of the file's own functions replaced by their statements.
+    """Yield a function's statements, with calls of the functions in `inlined` replaced by their statements.
 
     `call_stack` has the names of the functions around the code; a recursive call is not replaced.
     """
     start = 0
     for index, token in enumerate(code):
         if (
-            token.text in functions
+            token.text in inlined
             and token.text not in call_stack
             and len(call_stack) < MAX_CALL_DEPTH
             and index + 1 < len(code)
         ):
             opening = closing_angle_bracket(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
-            if opening < len(code) and code[opening].text == "(" and _uses_gpu_memory(functions[token.text], functions):
+            if opening < len(code) and code[opening].text == "(":
                 yield from code[start:index]
                 closing = min(closing_bracket(code, opening), len(code) - 1)
                 yield Token("mark", ";", token.start)
@@ -330,6 +394,7 @@ def _flatten_calls(
                     code[opening + 1 : closing],
                     template_argument_tokens,
                     functions,
+                    inlined,
                     call_numbers,
                     call_stack,
                 )
@@ -356,6 +421,7 @@ def _inline_call(
     argument_tokens: Sequence[Token],
     template_argument_tokens: Sequence[Token],
     functions: Mapping[str, Declaration],
+    inlined: Collection[str],
     call_numbers: Iterator[int],
     call_stack: tuple[str, ...],
 ) -> Iterator[Token]:
@@ -391,7 +457,7 @@ def _inline_call(
         replace(token, text=token.text + suffix) if token.kind == "name" and token.text in local_variables else token
         for token in declaration.tokens[declaration.body + 1 : closing_bracket(declaration.tokens, declaration.body)]
     ]
-    yield from _flatten_calls(body, functions, call_numbers, (*call_stack, declaration.name))
+    yield from _flatten_calls(body, functions, inlined, call_numbers, (*call_stack, declaration.name))
 
 
 def _later_declarators(code: Sequence[Token]) -> set[str]:
@@ -460,6 +526,7 @@ def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> d
     for parameter in program.parameters:
         if parameter.is_pointer:
             buffers[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled_by="unknown")
+    _add_tensors_of_pointers(program)
     for index, token in enumerate(code[:-1]):
         next_text = code[index + 1].text
         if token.text in ALLOCATION_FUNCTIONS and next_text in ("(", "<"):
@@ -472,6 +539,8 @@ def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> d
                     buffers[name] = HostBuffer(name, element_types.get(name, ""), arguments[1], filled_by=filled_by)
         elif token.text in VECTOR_CLASSES and next_text == "<":
             _add_vector(program, index)
+        elif token.text in TENSOR_FUNCTIONS and [t.text for t in code[index + 1 : index + 3]] == ["(", "{"]:
+            _add_tensor(program, index)
     _mark_memory_filled_by_calls(
         program, {declaration.name for declaration in all_declarations if declaration.kind == "function"}
     )
@@ -523,6 +592,34 @@ def _add_vector(program: HostProgram, index: int) -> None:
     if arguments and code[index].text == "device_vector":
         element_type = " ".join(token.text for token in code[index + 2 : closing])
         buffers[name] = HostBuffer(name, element_type, element_count=arguments[0], filled_by="inputs")
+
+
+def _add_tensor(program: HostProgram, index: int) -> None:
+    """Add the buffer of a tensor whose allocation is called at `index`, as in `auto out = torch::empty({rows, n})`."""
+    code = program.code
+    equals = index - 1
+    while equals > 0 and (code[equals].text == "::" or code[equals].text in ("torch", "at")):
+        equals -= 1
+    if code[equals].text == "=" and equals and code[equals - 1].kind == "name":
+        name = code[equals - 1].text
+        count = product(split(code[index + 3 : closing_bracket(code, index + 2)], ","))
+        if count:
+            filled_by = TENSOR_FUNCTIONS[code[index].text]
+            program.buffers[name] = HostBuffer(name, "", element_count=count, filled_by=filled_by)
+
+
+def _add_tensors_of_pointers(program: HostProgram) -> None:
+    """Add a buffer for each tensor whose pointer the code takes, as in `x.data_ptr<float>()`."""
+    values = program.values_by_name
+    for tensor, dot, method in zip(program.code, program.code[1:], program.code[2:], strict=False):
+        if dot.text == "." and method.text in TENSOR_POINTERS and tensor.kind == "name":
+            name = tensor.text
+            for _ in range(MAX_CALL_DEPTH):  # The argument of an inlined function has another name there.
+                value = values.get(name, ())
+                name = value[0].text if len(value) == 1 and value[0].kind == "name" else name
+            function = next((token.text for token in value if token.text.endswith("_like")), "")
+            filled_by = TENSOR_FUNCTIONS.get(function.removesuffix("_like"), "unknown")
+            program.buffers.setdefault(name, HostBuffer(name, "", filled_by=filled_by))
 
 
 def _mark_destination(program: HostProgram, function_name: str, arguments: Sequence[Sequence[Token]]) -> None:

@@ -16,7 +16,7 @@ from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.torch_task import TorchOperator
 from opbench.source.tokens import words
 
-NON_INTEGER_TYPE = r"\b(float|double|bool|half|__half|bfloat16)\b"
+NON_INTEGER_TYPE = r"\b(float|double|bool|half|__half|bfloat16|Tensor)\b"
 COUNT_NAMES = frozenset(
     ("n", "size", "len", "length", "num", "count", "numelements", "num_elements", "total", "nelem", "elements", "numel")
 )

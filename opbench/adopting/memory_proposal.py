@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_name, plain_type
-from opbench.adopting.host_program import HostBuffer, HostProgram, assumed_device_values, product, program_of
+from opbench.adopting.host_program import (
+    HostBuffer,
+    HostProgram,
+    assumed_device_values,
+    product,
+    program_of,
+    uncalled_launchers,
+)
 from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.matching import NON_INTEGER_TYPE
-from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile
+from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, require_kernels
 from opbench.adopting.proposal import (
     Proposal,
     grid_components,
@@ -35,7 +41,7 @@ from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
 from opbench.source.c_expression import MAX_DEPTH, TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration, declarations
-from opbench.source.tokens import Token
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket
 
 ASSUMED_ONLY_SIZE = 1000
 """The assumed size of a host function that nothing calls and that has one size; it is no multiple of a block."""
@@ -45,6 +51,18 @@ ASSUMED_UNLAUNCHED_SIZE = 1024
 """The assumed size of a kernel that nothing launches; it is a multiple of usual blocks."""
 ASSUMED_SHARED_BYTES = 16 << 10
 """The assumed bytes of dynamic shared memory of a kernel that nothing launches."""
+ASSUMED_WINDOW = 3
+"""The assumed size of a filter or a window, which the sizes of images and signals must exceed."""
+WINDOW_SIZE = re.compile(
+    r"(?i)(kernel|filter|mask|window|conv)_?(size|width|height|len|length|rows|cols|w|h|n|dim)$|ksize"
+)
+"""Matches names of the sizes of filters and windows."""
+STEP_OR_BORDER = re.compile(r"(?i)(stride|dilation|step|padding|pad|radius)(_?[a-z0-9])?$")
+"""Matches names of a window's step, distance and border; 1 is valid for each."""
+DEVICE_PROPERTY = re.compile(r"(?i)prop|device")
+"""Matches variables that hold properties of the device."""
+SIZE_FUNCTIONS = frozenset(("size", "numel", "sizes", "length", "rows", "cols", "width", "height"))
+"""Member functions that return a size."""
 MAX_BLOCK_SIDE = 32
 """The largest value of a kernel's only template argument that is taken for a side of its block."""
 
@@ -52,18 +70,40 @@ MAX_BLOCK_SIDE = 32
 def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> Proposal:
     """Propose a header without an operator, for checks of memory accesses and races only.
 
-    `sizes` are values of host variables, and numbers of elements of pointers, by name. Raises UsageError if nothing is
-    launched, or if a size is not in the file; the message names the option to pass.
+    If `main` launches nothing, all functions that launch are called in the order of the text; a note names each one
+    that cannot be read. `sizes` are values of host variables, and numbers of elements of pointers, by name. Raises
+    UsageError if nothing is launched, or if a size is not in the file; the message names the option to pass.
+    """
+    require_kernels(file)
+    program = file.program(in_order=True)
+    functions = uncalled_launchers(file.declarations) if program.launches and not program.starts_at_main else []
+    if len(functions) < 2:
+        return _propose(file, program, sizes)
+    readable: list[str] = []
+    first_error: UsageError | None = None
+    notes = []
+    for function in functions:
+        try:
+            _propose(file, file.program(True, [*readable, function]), sizes, are_sizes_known=False)
+            readable.append(function)
+        except UsageError as error:
+            first_error = first_error or error
+            notes.append(f"the launches in {function} are not checked: {error}")
+    if first_error and not readable:
+        raise first_error
+    proposal = _propose(file, file.program(True, readable), sizes)
+    proposal.notes += notes
+    return proposal
+
+
+def _propose(
+    file: ParsedFile, program: HostProgram, sizes: Mapping[str, int] | None, are_sizes_known: bool = True
+) -> Proposal:
+    """Propose a header for the launches of a host program.
+
+    `are_sizes_known` refuses names in `sizes` that the program does not have.
     """
     path, kernels = file.path, file.kernels
-    if not kernels:
-        raise UsageError(
-            f"{path}: defines no __global__ function that opbench can read; write a header by hand (see 'Write your "
-            "own kernel' in README.md)",
-            kind="no-kernel",
-            subject=path,
-        )
-    program = file.program(in_order=True)
     launches = [launch for launch in program.launches if launch.kernel in kernels]
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
     launched_elsewhere = {launch.kernel for launch in file.launches} & kernels.keys() - {
@@ -77,7 +117,7 @@ def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> 
     proposal.notes += program.notes
     has_assumed_launches = not launches
     if has_assumed_launches:
-        host_source = assumed_host_source(list(kernels.values()))
+        host_source = assumed_host_source(file)
         device_declarations = [
             declaration for declaration in file.declarations if declaration.kind != "function" or declaration.is_device
         ]
@@ -93,6 +133,10 @@ def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> 
         grid_synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
         launches = [replace(launch, cooperative=launch.kernel in grid_synchronised) for launch in program.launches]
         proposal.guess("each launch", "one thread per element of the first size", "opbench cannot read a launch")
+        proposal.notes.append(
+            "grid, block and shared bytes are assumed, and a fault may come from them; write your launch into the "
+            f"header after: {next_command('adopt', path, write=True)}"
+        )
     program.launches = launches
     launched_kernels = [file.read_kernel(launch.kernel, launch) for launch in launches]
     for launched_kernel in launched_kernels:
@@ -107,15 +151,31 @@ def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> 
             )
     writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), has_assumed_launches)
     writer.replacement_values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
+    if not are_sizes_known:
+        known_names = set(map(plain_name, writer.host_names()))
+        writer.given_sizes = {name: size for name, size in writer.given_sizes.items() if name in known_names}
     writer.write()
     return proposal
 
 
-def assumed_host_source(kernels: Sequence[Declaration]) -> str:
-    """Return the source of a host function that launches kernels that the file never launches."""
+def assumed_host_source(file: ParsedFile) -> str:
+    """Return the source of a host function that launches all kernels of a file without launches.
+
+    Raises UsageError for a kernel whose block has three dimensions, because no shape of it is usual.
+    """
     parameters: dict[str, str] = {}
     launches = []
-    for kernel in kernels:
+    for kernel in file.kernels.values():
+        dimensions = _dimensions(kernel, file.functions)
+        if "z" in dimensions:
+            raise UsageError(
+                f"{file.path}: nothing launches {kernel.name}, and opbench assumes no launch for a kernel that uses "
+                f"threadIdx.z; add host code with a launch such as {kernel.name}<<<grid, dim3(32, 2, 2)>>>(…), or "
+                "write a header by hand (see 'Write your own kernel' in README.md)",
+                kind="no-launch",
+                subject=file.path,
+                value=kernel.name,
+            )
         parameters_of_kernel = [parameter for parameter in map(parameter_of, kernel.parameters()) if parameter.name]
         parameters |= {parameter.name: f"{parameter.type} {parameter.name}" for parameter in parameters_of_kernel}
         size_names = [
@@ -125,7 +185,7 @@ def assumed_host_source(kernels: Sequence[Declaration]) -> str:
         ]
         first_size = size_names[0] if size_names else "1024"
         configuration = f"({first_size} + 255) / 256, 256"
-        if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
+        if "y" in dimensions:
             last_size = size_names[1] if len(size_names) > 1 else first_size
             configuration = f"dim3(({first_size} + 15) / 16, ({last_size} + 15) / 16), dim3(16, 16)"
         if "extern" in {token.text for token in kernel.tokens}:
@@ -134,6 +194,21 @@ def assumed_host_source(kernels: Sequence[Declaration]) -> str:
             f"{kernel.name}<<<{configuration}>>>({', '.join(parameter.name for parameter in parameters_of_kernel)});"
         )
     return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(launches)} }}\n"
+
+
+def _dimensions(kernel: Declaration, functions: Mapping[str, Declaration]) -> set[str]:
+    """Return the dimensions of the thread's index or the block's index that a kernel and its functions use."""
+    result: set[str] = set()
+    unvisited, visited = [kernel], {kernel.name}
+    while unvisited:
+        tokens = unvisited.pop().tokens
+        for index, dot, member in zip(tokens, tokens[1:], tokens[2:], strict=False):
+            if dot.text == "." and index.text in ("threadIdx", "blockIdx"):
+                result |= {member.text} if (index.text, member.text) != ("blockIdx", "z") else set()
+            if index.text in functions and index.text not in visited:
+                visited.add(index.text)
+                unvisited.append(functions[index.text])
+    return result
 
 
 @dataclass
@@ -191,8 +266,8 @@ class _Writer:
 
     def _apply_given_sizes(self) -> None:
         """Use the sizes that the user passed instead of those in the file; raise UsageError for an unknown name."""
-        variables_by_plain_name: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
-        for name in self._host_names():
+        variables_by_plain_name: dict[str, list[str]] = {plain_name(name): [] for name in self.host_names()}
+        for name in self.host_names():
             variables_by_plain_name[plain_name(name)].append(name)
         for name, value in self.given_sizes.items():
             if name not in variables_by_plain_name:
@@ -203,7 +278,7 @@ class _Writer:
                 )
             self.replacement_values |= dict.fromkeys(variables_by_plain_name[name], str(value))
 
-    def _host_names(self) -> list[str]:
+    def host_names(self) -> list[str]:
         """Return the host variables to which the user may pass a size."""
         parameter_names = [p.name for p in self.program.parameters]
         return list(dict.fromkeys([*parameter_names, *self.program.values_by_name, *self.program.buffers]))
@@ -213,7 +288,14 @@ class _Writer:
         external_names = [
             p.name for p in self.program.parameters if not p.is_pointer and not re.search(NON_INTEGER_TYPE, p.type)
         ]
-        external_names += [name for name in self.program.option_expressions if self._is_undefined(name)]
+        external_names += [name for name in self.program.option_expressions if self._is_without_size(name)]
+        members = self._unknown_members()
+        variable_by_member = {
+            member: name
+            for name in self._needed_variables()
+            if (member := _text_without_cast(self.program.values_by_name.get(name, ()))) in members
+        }
+        external_names += variable_by_member.values()
         needed_names = [
             name for name in self._needed_variables() if name in external_names and name not in self.replacement_values
         ]
@@ -225,15 +307,24 @@ class _Writer:
         for parameter in self.program.parameters:
             if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._needed_variables():
                 self._assume_block(parameter.name, needed_names)
-        sizes = [name for name in needed_names if name not in block_sizes]
+        needed_names += [member for member in members if member not in variable_by_member]
+        small_sizes = {name: size for name in needed_names if (size := _small_size(plain_name(name)))}
+        sizes = [name for name in needed_names if name not in block_sizes and name not in small_sizes]
         single_size = ASSUMED_UNLAUNCHED_SIZE if self.has_assumed_launches else ASSUMED_ONLY_SIZE
         self.replacement_values |= dict.fromkeys(
             sizes, str(single_size if len(sizes) == 1 else ASSUMED_SIZE_OF_SEVERAL)
         )
-        self.replacement_values |= {name: str(block_sizes[name]) for name in needed_names if name in block_sizes}
+        self.replacement_values |= {
+            name: str(size) for name, size in (small_sizes | block_sizes).items() if name in needed_names
+        }
+        self.replacement_values |= {
+            member: self.replacement_values[name]
+            for member, name in variable_by_member.items()
+            if name in self.replacement_values
+        }
         for name in needed_names:
-            reason = f"the file does not give it; change it with --size {plain_name(name)}=…"
-            self.proposal.guess(plain_name(name), self.replacement_values[name], reason)
+            option = f"; change it with --size {plain_name(name)}=…" if is_identifier(plain_name(name)) else ""
+            self.proposal.guess(plain_name(name), self.replacement_values[name], f"the file does not give it{option}")
         for name in self._needed_variables():
             if (
                 name in self.program.option_expressions
@@ -244,6 +335,29 @@ class _Writer:
                 reason = f"its default; the host code can set it by {self.program.option_expressions[name]}"
                 if value != self.program.option_expressions[name]:
                     self.proposal.guess(plain_name(name), plain_name(value), reason)
+
+    def _unknown_members(self) -> list[str]:
+        """Return the sizes that launches need from objects with no value in the file, such as `x.size(0)`."""
+        result: dict[str, None] = {}
+        for tokens in self._needed_expressions():
+            for member in _member_accesses(tokens):
+                text = "".join(token.text for token in member)
+                try:
+                    self._evaluate(member)
+                except UnsupportedExpression:
+                    if not DEVICE_PROPERTY.search(text):
+                        result[text] = None
+        return list(result)
+
+    def _needed_expressions(self) -> Iterator[Sequence[Token]]:
+        """Yield the expressions of grids, blocks and whole numbers, and the values of all needed variables."""
+        yield from (self.program.values_by_name.get(name, ()) for name in self._needed_variables())
+        for launched_kernel in self.launched_kernels:
+            assert launched_kernel.launch is not None
+            yield from launched_kernel.launch.configuration[:3]
+            for parameter, argument in launched_kernel.argument_pairs:
+                if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type):
+                    yield argument
 
     def _assume_block(self, name: str, needed_names: list[str]) -> None:
         """Assume a usual block size for a parameter of type dim3."""
@@ -286,6 +400,13 @@ class _Writer:
         except UnsupportedExpression:
             return _float_value(name_tokens, self._values_at()) is None
 
+    def _is_without_size(self, name: str) -> bool:
+        """Return whether the file gives a variable no value, or one that is no size, such as 0 before an input."""
+        try:
+            return self._evaluate((Token("name", name, 0),)) < 1
+        except UnsupportedExpression:
+            return self._is_undefined(name)
+
     def _needed_variables(self) -> list[str]:
         """Return the variables that launches and allocations depend on, each after the variables in its own value."""
         result: dict[str, None] = {}
@@ -309,7 +430,7 @@ class _Writer:
         template_names = {
             token
             for launched_kernel in self.launched_kernels
-            for token in re.findall(r"\w+", launched_kernel.launch.template if launched_kernel.launch else "")
+            for token in re.findall(r"[\w$]+", launched_kernel.launch.template if launched_kernel.launch else "")
         }
         for name in sorted(
             self._needed_variables(), key=lambda name: "$" in name
@@ -386,11 +507,20 @@ class _Writer:
             name = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
             raise UsageError(
                 f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); give the value with: "
-                + next_command("check", self.path, size=f"{plain_name(name)}=1024"),
+                + next_command("check", self.path, size=f"{plain_name(name)}={self._example_size(name)}"),
                 kind="unreadable-expression",
                 subject=name,
             ) from None
         return self._expression(tokens, number, launched_kernel)
+
+    def _example_size(self, name: str) -> int:
+        """Return a size that a message can propose for a variable: a usual side of a block if a block depends on it."""
+        for launched_kernel in self.launched_kernels:
+            assert launched_kernel.launch is not None
+            block = launched_kernel.launch.configuration[1]
+            if name in self._variables_in(block):
+                return 256 if len(grid_components(block, self._values_at(launched_kernel))) == 1 else 16
+        return ASSUMED_UNLAUNCHED_SIZE
 
     def _expression(self, tokens: Sequence[Token], number: int, launched_kernel: LaunchedKernel | None = None) -> str:
         """Return a host expression as an expression of the header's sizes, if that equals `number`; else the number."""
@@ -675,6 +805,36 @@ class _Writer:
                 "offset": f'"{f"({text}) * {elements_per_item}" if elements_per_item > 1 else text}"',
             }
         )
+
+
+def _member_accesses(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield each field or size of an object, such as `x.size(0)` or `p->count`."""
+    for index, (token, dot, member) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+        is_start = token.kind == "name" and (not index or tokens[index - 1].text not in (".", "->"))
+        if not is_start or dot.text not in (".", "->") or member.text in ("x", "y", "z"):
+            continue
+        end = index + 3
+        is_call = end < len(tokens) and tokens[end].text == "("
+        if is_call and member.text not in SIZE_FUNCTIONS:
+            continue
+        while end < len(tokens) and tokens[end].text in ("(", "["):
+            end = closing_bracket(tokens, end) + 1
+        if end == len(tokens) or tokens[end].text not in (".", "->", "<"):
+            yield tokens[index:end]
+
+
+def _text_without_cast(tokens: Sequence[Token]) -> str:
+    """Return an expression as text, without a cast before it."""
+    if [token.text for token in tokens[:1]] == ["("] and (closing := closing_bracket(tokens, 0)) < len(tokens) - 1:
+        tokens = tokens[closing + 1 :]
+    if [token.text for token in tokens[:2]] == ["static_cast", "<"] and tokens[-1].text == ")":
+        tokens = tokens[closing_angle_bracket(tokens, 1) + 2 : -1]
+    return "".join(token.text for token in tokens)
+
+
+def _small_size(name: str) -> int:
+    """Return the size to assume for a variable that is no size of a tensor, by its name; 0 for others."""
+    return ASSUMED_WINDOW if WINDOW_SIZE.search(name) else int(bool(STEP_OR_BORDER.search(name)))
 
 
 def _float_value(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:

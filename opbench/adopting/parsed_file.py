@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +14,14 @@ from opbench.adopting.host_structs import ParameterArguments, arguments_by_field
 from opbench.adopting.kernel_summary import KernelSummary, summarize_kernel
 from opbench.errors import UsageError
 from opbench.source.c_expression import tokens_of
+from opbench.source.device_part import missing_headers
 from opbench.source.project import project_folders
 from opbench.source.scan import Declaration, declarations
-from opbench.source.sources import Source, include_closure
+from opbench.source.sources import Source, include_closure, includes
 from opbench.source.tokens import Token, closing_angle_bracket, split
 
+LIBRARY_CALL = re.compile(r"\b(?:thrust|cub)::(?!device_vector|host_vector|device_ptr)\w+(?:::\w+)?(?=\s*\()")
+"""Matches calls of algorithms of Thrust and CUB in host code."""
 PYTORCH_TYPES = frozenset(("scalar_t",))
 """Names of types that PyTorch's AT_DISPATCH macros define in the code around a launch."""
 
@@ -89,9 +93,9 @@ class ParsedFile:
         """Return all launches of kernels in the order of the text, each with the values defined before it."""
         return launches_of(self.declarations, self.constants)
 
-    def program(self, in_order: bool = False) -> HostProgram:
-        """Return the host's statements from `main` on as one program; `in_order` is explained at `program_of`."""
-        return program_of(self.declarations, self.constants, in_order)
+    def program(self, in_order: bool = False, entry_points: Sequence[str] = ()) -> HostProgram:
+        """Return the host's statements from `main` on as one program; `program_of` explains the parameters."""
+        return program_of(self.declarations, self.constants, in_order, entry_points)
 
     def read_kernel(self, kernel_name: str, launch: HostLaunch | None) -> LaunchedKernel:
         """Return a kernel's parameters and the summary of its body, with the arguments of `launch`.
@@ -117,6 +121,36 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> ParsedFile:
             kind="unreadable",
             subject=path,
         ) from None
+
+
+def require_kernels(file: ParsedFile) -> None:
+    """Raise UsageError if a file and its headers define no kernel; the message says where the GPU's work is instead."""
+    if file.kernels:
+        return
+    missing = [name for _, name in missing_headers(file.sources, ())]
+    missing += [
+        written[1:-1]
+        for source in file.sources
+        for _, written in includes(source.text)
+        if re.fullmatch(r"<[\w.-]+\.cuh>", written)
+    ]
+    library_call = next((match[0] for source in file.sources for match in LIBRARY_CALL.finditer(source.text)), "")
+    if missing:
+        text = (
+            f"defines no __global__ function, and header '{missing[0]}' was not found, which may define it; put the "
+            "header into the folder of the file, or into DIR/include with --variants DIR"
+        )
+    elif library_call:
+        text = (
+            f"defines no __global__ function: its work is done by calls such as {library_call}, and opbench checks "
+            "only kernels; write a kernel in this file, or list the shipped ones: opbench list variants"
+        )
+    else:
+        text = (
+            "defines no __global__ function that opbench can read; write the kernel's header by hand (see 'Write your "
+            "own kernel' in README.md)"
+        )
+    raise UsageError(f"{file.path}: {text}", kind="no-kernel", subject=file.path)
 
 
 def _with_alias_resolved(parameter: Parameter, values_by_name: Mapping[str, Sequence[Token]]) -> Parameter:

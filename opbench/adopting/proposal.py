@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opbench.adopting.host_launches import plain_name
 from opbench.adopting.matching import Contradiction, Guess
 from opbench.adopting.parsed_file import PYTORCH_TYPES, LaunchedKernel
 from opbench.kernels.memory_header import table_of
@@ -112,7 +113,8 @@ def template_text(launched_kernel: LaunchedKernel, values_by_name: Mapping[str, 
         elif any(token.text in constants for token in argument):
             with contextlib.suppress(UnsupportedExpression):
                 text = convert(argument, constants).replace("//", "/")
-        texts.append(text)
+                text = f"({text})" if ">" in text else text  # Outside of brackets, it would end the arguments.
+        texts.append(plain_name(text))
     return f"<{', '.join(texts)}>" if template else ""
 
 

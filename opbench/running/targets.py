@@ -92,6 +92,8 @@ def read_bare_file(
             proposal = propose_catalog_header(path, catalog)
             cases = cases_of(path)
         except UsageError as error:
+            if error.kind == "no-kernel":
+                raise
             note(f"memory mode: {error.explanation if isinstance(error, NoOperator) else error}")
         else:
             note(f"{path}: no header; operator {proposal.operator} ({'; '.join(proposal.evidence)})")
@@ -100,8 +102,8 @@ def read_bare_file(
             return cases, None
     header, plans = proposed_plan(path, catalog.include, sizes)
     note(f"{path}: {MEMORY_ONLY}")
-    for guess in header.guesses:
-        note(f"guess: {guess}")
+    for text in (*header.notes, *(f"guess: {guess}" for guess in header.guesses)):
+        note(text)
     return [], plans
 
 

@@ -183,7 +183,7 @@ class _Converter:
             return self.convert_whole(expression_tokens[closing_angle_bracket(expression_tokens, 1) + 1 :])
         if first_token.kind == "name" and len(expression_tokens) == 1:
             return self._convert_name(first_token.text)
-        if len(expression_tokens) > 2 and expression_tokens[1].text == ".":
+        if len(expression_tokens) > 2 and expression_tokens[1].text in (".", "->"):
             return self._convert_member(expression_tokens)
         if (
             first_token.kind == "name"
@@ -194,7 +194,9 @@ class _Converter:
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
     def _convert_member(self, expression_tokens: Sequence[Token]) -> str:
-        """Convert a struct's field, the size of a vector, or a component of a dim3."""
+        """Convert a struct's field, the size of a vector or a tensor, or a component of a dim3."""
+        if (text := "".join(token.text for token in expression_tokens)) in self.values_by_name:
+            return self._convert_name(text)
         first_name, member, remainder = (
             expression_tokens[0].text,
             expression_tokens[2].text,

@@ -475,6 +475,15 @@ def test_the_outputs_index_tells_which_size_is_n(tmp_path: Path) -> None:
         assert [one.kind for one in propose(read_file(path), ALL_OPERATORS).contradictions] == ["layout"]
 
 
+def test_a_cast_of_a_size_is_the_size(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.cu"
+    path.write_text(MATRICES)
+    expected = propose(read_file(path), ALL_OPERATORS).lines
+    for argument in ("(int)M", "static_cast<int>(M)"):
+        path.write_text(MATRICES.replace("int M, int N", "size_t M, size_t N", 2).replace("c, M,", f"c, {argument},"))
+        assert propose(read_file(path), ALL_OPERATORS).lines == expected
+
+
 def test_one_size_of_a_square_makes_its_axes_equal(tmp_path: Path) -> None:
     path = tmp_path / "square.cu"
     path.write_text(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from opbench.adopting.memory_plan import MemoryPlan, plan_of
+from opbench.adopting.memory_plan import MemoryPlan, plan_of, proposed_plan
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.parsed_file import read_file
 from opbench.errors import UsageError
@@ -135,6 +136,55 @@ def test_sizes_of_a_function_that_nothing_calls_are_assumed_or_given(tmp_path: P
 def test_kernels_that_nothing_launches_get_a_thread_an_element(tmp_path: Path) -> None:
     found = plan(tmp_path, "__global__ void k(float* x, int rows, int n) { x[blockIdx.y * n + threadIdx.y] = rows; }\n")
     assert found.launches[0].block == (16, 16, 1) and found.sizes == {"rows": 64, "n": 64}
+
+
+HELPERS = """\
+__device__ int row() { return threadIdx.AXIS; }
+__global__ void k(float2* x, int rows, int n) { x[row() * n].y = rows; }
+"""
+
+
+def test_the_dimensions_of_an_assumed_block_are_those_of_the_threads_index(tmp_path: Path) -> None:
+    for axis, block in (("x", (256, 1, 1)), ("y", (16, 16, 1))):
+        (launch,) = plan(tmp_path, HELPERS.replace("AXIS", axis)).launches
+        assert launch.block == block
+    assert any("are assumed" in note for note in propose_memory(read_file(tmp_path / "mine.cu")).notes)
+    with refuses("no-launch", "mine.cu", value="k"):
+        plan(tmp_path, HELPERS.replace("AXIS", "z"))
+
+
+def test_an_input_replaces_a_first_value_that_is_no_size(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(int* x, int n) { x[n] = 1; }\n"
+        'int main() { int n = 0, *x; scanf("%d", &n); cudaMalloc(&x, 4 * n); k<<<n / 2, 2>>>(x, n); }\n'
+    )
+    assert plan(tmp_path, text).launches[0].args == ("x", 1000)
+    assert plan(tmp_path, text.replace("n = 0", "n = 32")).launches[0].args == ("x", 32)
+
+
+def test_an_unknown_side_of_a_block_is_asked_for_with_a_usual_one(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; int tile = best_tile(); dim3 block(tile, tile); cudaMalloc(&x, 4);\n"
+        "k<<<9, block>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"--size tile=16"):
+        plan(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ('#include "kernels.cuh"\nint main() { run(); }\n', "'kernels.cuh' was not found"),
+        ("#include <kernels.cuh>\nint main() { run(); }\n", "'kernels.cuh' was not found"),
+        ("int main() { thrust::device_vector<int> x(9); thrust::sort(x.begin(), x.end()); }\n", "thrust::sort"),
+        ("int main() {}\n", "write the kernel's header by hand"),
+    ],
+)
+def test_a_file_without_a_kernel_is_refused_with_the_place_of_its_work(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(part)) as caught:
+        plan(tmp_path, text)
+    assert caught.value.kind == "no-kernel"
 
 
 def test_a_size_that_cannot_be_read_is_asked_for_by_its_name(tmp_path: Path) -> None:
@@ -361,9 +411,106 @@ def test_launches_that_a_header_leaves_out_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(
         "__global__ void k(int* x) { x[0] = 1; }\n__global__ void other(int* x) { x[0] = 1; }\n"
-        "void first(int* x) { k<<<1, 1>>>(x); }\nvoid second(int* x) { other<<<1, 1>>>(x); }\n"
+        "void second(int* x) { other<<<1, 1>>>(x); }\nint main() { int* x; cudaMalloc(&x, 4); k<<<1, 1>>>(x); }\n"
     )
     assert any("launches of other" in note for note in propose_memory(read_file(path)).notes)
+
+
+VERSIONS = """\
+__global__ void k(const float* x, float* y, int n) { y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void twice(const half* x, float* y, int n) { y[threadIdx.x] = 2 * (float)x[threadIdx.x]; }
+template <int WIDE> __global__ void wide(float* y) { y[threadIdx.x] = WIDE; }
+void first(const float* x, float* y, int n) { const int block = 64; k<<<n / block, block>>>(x, y, n); }
+void second(const half* x, float* y, int n) { const int block = 128; twice<<<n / block, block>>>(x, y, n); }
+template <int WIDE> void third(float* y) { wide<WIDE><<<1, WIDE>>>(y); }
+"""
+
+
+def test_all_functions_that_nothing_calls_are_launched_in_the_order_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(VERSIONS)
+    proposal, plans = proposed_plan(path, (), {"n": 512})
+    assert [(one.kernel, one.grid[0], one.block[0]) for one in plans.reduced.launches] == [
+        ("k", 8, 64),
+        ("twice", 4, 128),
+    ]
+    assert [one.args for one in plans.reduced.launches] == [("x", "y", 512), ("x_2", "y", 512)]
+    assert {b.name: b.dtype for b in plans.reduced.buffers} == {"x": "f32", "y": "f32", "x_2": "f16"}
+    (note,) = [note for note in proposal.notes if "third" in note]
+    assert "not checked" in note and "WIDE" in note
+
+
+def test_a_shape_outside_of_functions_is_set_by_the_function_that_main_calls(tmp_path: Path) -> None:
+    text = """\
+dim3 block, grid;
+__global__ void k(float* x) { x[threadIdx.x] = 1; }
+void choose(int n) { block.x = 64; block.y = 2; grid.x = (n - 1) / block.x + 1; }
+void frame() { float* x; cudaMalloc(&x, 4096); k<<<grid, block>>>(x); }
+int main() { choose(1000); START }
+"""
+    for start in ("frame();", "on_key(frame);"):
+        (launch,) = plan(tmp_path, text.replace("START", start)).launches
+        assert (launch.grid, launch.block) == ((16, 1, 1), (64, 2, 1))
+
+
+TENSORS = """\
+#include <torch/extension.h>
+__global__ void k(const float* x, const float* w, float* y, int rows, int n) { y[threadIdx.x] = x[threadIdx.x]; }
+torch::Tensor run(torch::Tensor x, torch::Tensor w, int kernel_size) {
+    const int rows = static_cast<int>(x.size(0));
+    auto y = torch::zeros({rows, x.size(1)}, x.options());
+    auto scratch = torch::empty_like(x);
+    k<<<(x.size(1) + 255) / 256, 256>>>(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, x.size(1));
+    k<<<1, kernel_size>>>(x.data_ptr<float>(), w.data_ptr<float>(), scratch.data_ptr<float>(), rows, x.size(1));
+    return y;
+}
+"""
+
+
+def test_sizes_of_tensors_are_assumed_or_given(tmp_path: Path) -> None:
+    found = plan(tmp_path, TENSORS)
+    first, second = found.launches
+    assert (first.grid, first.args) == ((1, 1, 1), ("x", "w", "y", 64, 64))
+    assert second.args[2] == "scratch"
+    assert {b.name: (b.elements if b.is_bounded else 0, b.content) for b in found.buffers} == {
+        "x": (0, "random"),
+        "w": (0, "random"),
+        "y": (64 * 64, "zero"),
+        "scratch": (0, "uninitialised"),
+    }
+    assert plan(tmp_path, TENSORS, rows=5).launches[0].args[3] == 5
+    guesses = {one.subject for one in propose_memory(read_file(tmp_path / "mine.cu")).guesses}
+    assert guesses >= {"rows", "x.size(1)"}
+
+
+def test_windows_are_assumed_to_be_smaller_than_what_they_slide_over(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x, int n, int w, int s) { x[n] = w + s; }\n"
+        "void run(float* x, int input_size, int kernel_size, int stride) {\n"
+        "k<<<(input_size - kernel_size) / stride + 1, 32>>>(x, input_size, kernel_size, stride); }\n"
+    )
+    (launch,) = plan(tmp_path, text).launches
+    assert launch.args == ("x", 1000, 3, 1)
+
+
+def test_a_shift_in_a_template_argument_does_not_end_the_arguments(tmp_path: Path) -> None:
+    text = (
+        "template <int WARPS> __global__ void k(float* x) { x[WARPS] = 1; }\n"
+        "int main() { float* x; const int block = 512, warps = (block + 31) >> 5; cudaMalloc(&x, 400);\n"
+        "k<warps><<<1, block>>>(x); }\n"
+    )
+    assert [one.kernel for one in plan(tmp_path, text).launches] == ["k<((512 + 31) >> 5)>"]
+
+
+def test_template_arguments_are_the_constants_of_the_function_that_launches(tmp_path: Path) -> None:
+    text = (
+        "template <int SIDE> __global__ void k(float* x) { x[SIDE] = 1; }\n"
+        "void first(float* x) { const int SIDE = 8; k<SIDE><<<1, SIDE>>>(x); }\n"
+        "void second(float* x) { const int SIDE = 4; k<SIDE * 2><<<1, SIDE>>>(x); }\n"
+        "int main() { float* x; cudaMalloc(&x, 400); first(x); second(x); }\n"
+    )
+    found = [(one.kernel, one.block[0]) for one in plan(tmp_path, text).launches]
+    assert found == [("k<8>", 8), ("k<4 * 2>", 4)]
 
 
 def test_a_buffer_of_unknown_size_holds_what_the_launch_stores(tmp_path: Path) -> None:

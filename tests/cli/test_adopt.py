@@ -53,7 +53,7 @@ def test_without_an_operator_the_nearest_and_the_ways_on_are_named(cli: Cli, her
     for command in ("adopt k.cu --operator", "new operator squares", "check k.cu"):
         assert f"opbench {command}" in done.stderr
     assert "guess: n is taken to be 1000" in done.stderr
-    listed = re.search(r"Nearest: ([\w, ]+);", done.stderr)
+    listed = re.search(r"Nearest(?: by its tensors)?: ([\w, ]+);", done.stderr)
     assert listed and len(listed[1].split(", ")) == 3
 
 
