@@ -21,6 +21,7 @@ from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.memory_header import BufferTemplate, MemoryHeader
 from opbench.kernels.scalar import ELEMENT_BYTES, Argument, BufferAddress, Scalar, Struct
 from opbench.kernels.variant import LaunchTemplate
+from opbench.paths import next_command
 from opbench.source.c_expression import UnsupportedExpression, tokens_of
 from opbench.source.names import plain_kernel
 from opbench.source.tokens import Token, closing_bracket
@@ -198,6 +199,8 @@ class _Planner:
         self._note_unbounded()
         full_sizes, notes_before = dict(self.sizes), list(self.notes)
         original_sizes = self._reduce()
+        if not original_sizes:
+            self._note_single_block()
         reduced = self._plan()
         if not original_sizes:
             return MemoryPlans(reduced)
@@ -433,6 +436,23 @@ class _Planner:
             buffer_template.content,
             bool(buffer_template.elements),
         )
+
+    def _note_single_block(self) -> None:
+        """Add a note with a larger size if each launch has one block, because the file's own size is small."""
+        if any(math.prod(self._geometry(launch_template)[0]) > 1 for launch_template in self.launches):
+            return
+        elements = " ".join(buffer.elements for buffer in self.header.buffers)
+        for launch_template in self.launches:
+            block_names = {name for text in launch_template.block for name in expression.names(text)}
+            for text, side in zip(launch_template.grid, self._geometry(launch_template)[1], strict=False):
+                for name in sorted(expression.names(text) & self.sizes.keys() - block_names - self.given_sizes):
+                    if re.search(rf"\b{name}\b", elements):
+                        larger_size = 2 * side + side // 2
+                        self.notes.append(
+                            f"{name} = {self.sizes[name]} fills one block; several blocks need a larger size, such as: "
+                            + next_command("check", self.header.path, size=f"{name}={larger_size}")
+                        )
+                        return
 
     def _note_unbounded(self) -> None:
         """Add a note that names the buffers without a size and the options that give them one."""

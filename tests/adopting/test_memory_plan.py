@@ -172,6 +172,18 @@ def test_an_unknown_side_of_a_block_is_asked_for_with_a_usual_one(tmp_path: Path
         plan(tmp_path, text)
 
 
+def test_a_size_that_fills_one_block_is_named_with_a_larger_one(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x, int n) { x[n] = 1; }\n"
+        "int main() { float* x; int n = 7; cudaMalloc(&x, n * n * 4);\n"
+        "dim3 block(32, 32), grid((n + 31) / 32, (n + 31) / 32); k<<<grid, block>>>(x, n); }\n"
+    )
+    notes = plan(tmp_path, text).notes
+    assert len(notes) == 1 and "--size n=80" in notes[0]
+    assert plan(tmp_path, text, n=80).notes == plan(tmp_path, text.replace("n = 7", "n = 33")).notes == ()
+    assert plan(tmp_path, text.replace("n * n * 4", "196")).notes == ()
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
