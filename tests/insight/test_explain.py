@@ -27,7 +27,7 @@ from support.common import ROOT, Cli
 
 GOLDEN = """\
 transpose/shared[ROWS=8](rows=64,cols=64)
-32×32 tile turned in shared memory: both sides coalesced
+32×32 shared-memory tile, transposed: loads and stores are coalesced
 
   global requests                           256  counted
   bytes asked for                       32.8 kB  counted

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, UNROLL vectors of both arrays in flight"
+// title     = "16-byte accesses, UNROLL vectors of both arrays in flight per thread"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [2, 1, 4], BLOCK = [256, 512], STREAM = [0, 1] }

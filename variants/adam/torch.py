@@ -1,7 +1,7 @@
 """Adam and AdamW by PyTorch.
 
 /// opbench
-title    = "aten::_fused_adam_ or _fused_adamw_, what fused=True calls, behind a mul of the gradient by the factor"
+title    = "aten::_fused_adam_ or _fused_adamw_ (torch.optim with fused=True), after scaling the gradient"
 modules  = ["cupy", "torch"]
 supports = { decay = ["none", "coupled", "decoupled"], copy = ["none", "bf16"] }
 in_place = true

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "as many blocks as the device holds, each striding through the arrays"
+// title     = "grid-stride loop, with as many blocks as the GPU runs at once"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16, 32] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "UNROLL independent float4 loads of each operand per thread, streaming cache hints"
+// title     = "UNROLL independent float4 loads of each operand per thread, with streaming cache hints"
 // builds_on = "vec4"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [8, 4, 2] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title  = "one thread: a sum"
+// title  = "one thread adds the stride to a counter"
 //
 // [[launch]]
 // kernel = "advance"

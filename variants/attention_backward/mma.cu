@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "products on tensor cores: weights and slopes stay in the registers in which the next product wants them"
+// title     = "tensor cores (mma.sync): weights and their gradients stay in registers for the next product"
 // builds_on = "tiled"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "five kernels: a sum per row, weights, their gradients, then one product for each result"
+// title     = "five kernels: row sums, softmax weights, gradients of the weights, one product per kind of output"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [128, 64, 256] }
 // define.BF16   = "dtype == 'bf16'"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tiles in shared memory: weights computed again, one kernel by keys and one by queries, no atomics"
+// title     = "shared-memory tiles; softmax weights are recomputed, by a kernel per key tile and one per query tile"
 // builds_on = "score_matrices"
 // mechanism = [
 //     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",

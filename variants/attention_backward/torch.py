@@ -1,7 +1,7 @@
 """The gradient of attention by PyTorch.
 
 /// opbench
-title    = "the backward pass of scaled_dot_product_attention: flash attention in bf16, the memory-efficient one in f32"
+title    = "backward of torch scaled_dot_product_attention: flash attention in bf16, memory-efficient in f32"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
 requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0"]

@@ -1,7 +1,7 @@
 """The gradient of attention by cuDNN, called by PyTorch.
 
 /// opbench
-title    = "the backward pass of scaled_dot_product_attention by cuDNN"
+title    = "backward of torch scaled_dot_product_attention, with cuDNN"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
 requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma fed by TMA in persistent blocks: the next scores are multiplied while slopes are computed"
+// title     = "wgmma and TMA in persistent blocks: the next scores are multiplied while gradients are computed"
 // builds_on = "mma"
 // mechanism = [
 //     "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile", "double_buffer", "tma",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one warp per sequence and head, one pass over the tokens: the average is rescaled to the maximum so far"
+// title     = "online softmax: one warp per sequence and head, one pass; each new maximum rescales the result"
 // builds_on = "block_per_head"
 // mechanism = ["coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes"]
 // tune      = { WARPS = [4, 2, 8] }

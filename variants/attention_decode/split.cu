@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "many warps share the tokens of a sequence; each key is loaded once for all query heads of its group"
+// title     = "flash decoding: warps split a sequence's tokens; each key is loaded once for all heads of its group"
 // builds_on = "online"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "unrolled", "fewer_passes", "register_tile", "split_k",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TMA fills a ring of stages; blocks share the tokens of all sequences evenly"
+// title     = "multi-stage TMA pipeline; blocks get equal shares of the tokens of all sequences"
 // builds_on = "split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "register_tile", "shared_memory_tile",

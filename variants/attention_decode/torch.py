@@ -1,7 +1,7 @@
 """Attention of one query per sequence over paged caches by PyTorch.
 
 /// opbench
-title    = "gathers the pages, then scaled_dot_product_attention"
+title    = "gathers the pages, then torch scaled_dot_product_attention"
 modules  = ["cupy", "torch"]
 supports = { ragged = ["no", "yes"], dtype = ["f32", "bf16"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "both products on tensor cores; heads are the rows, and cp.async brings the next tokens"
+// title     = "tensor cores (mma.sync) with heads as rows; cp.async loads the next tokens"
 // builds_on = "split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile",

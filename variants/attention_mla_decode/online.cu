@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one warp per sequence and head, one pass: a row is read once, as key and as value"
+// title     = "online softmax: one warp per sequence and head; each cache row is read once, as key and as value"
 // builds_on = "block_per_head"
 // mechanism = ["coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes"]
 // tune      = { WARPS = [4, 2, 8] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a block copies a tile of tokens to shared memory, once for all heads of its warps"
+// title     = "shared-memory tile of tokens, loaded once for all heads of a block"
 // builds_on = "online"
 // mechanism = [
 //     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "as many blocks as the GPU holds share the tokens of a sequence; a second kernel merges their averages"
+// title     = "flash decoding: blocks split a sequence's tokens; a second kernel merges their partial results"
 // builds_on = "shared_rows"
 // mechanism = [
 //     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",

@@ -1,7 +1,7 @@
 """Latent attention of one query per sequence over paged caches by PyTorch.
 
 /// opbench
-title    = "gathers the pages, then two products with a softmax between them"
+title    = "gathers the pages, then two torch products with a softmax in between"
 modules  = ["cupy", "torch"]
 supports = { ragged = ["no", "yes"], dtype = ["bf16", "f32"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, its place found by division from a flat index"
+// title     = "one thread per output, flat grid: coordinates by division and remainder"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'", INSIDE = "divisor == 'inside'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, the mean of a whole image: ROWS threads share the pixels of COLUMNS vectors of channels"
+// title     = "nhwc, global pooling: a block has COLUMNS 16-byte vectors of channels and ROWS threads for each"
 // builds_on = "nhwc_vector"
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "unrolled", "compile_time_sizes"]
 // tune      = { ROWS = [16, 32, 8], COLUMNS = [8, 16] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: one thread per output, channels along the warp, window known at run time"
+// title     = "nhwc: one thread per output, threadIdx.x along the channels, window size known at run time"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'", INSIDE = "divisor == 'inside'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the mean of a whole plane: one warp per plane, sums joined by shuffles"
+// title     = "global pooling: one warp per plane, sums added by warp shuffles"
 // builds_on = "multi_output"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "warp_shuffle", "compile_time_sizes"]
 // tune      = { PLANES = [8, 4, 2] }

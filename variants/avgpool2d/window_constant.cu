@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "window, stride and padding known to the compiler: the window's loads are in flight together"
+// title     = "window, stride and padding as compile-time constants: a window's loads are in flight together"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

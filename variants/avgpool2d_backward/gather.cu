@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per pixel adds up the windows over it"
+// title    = "one thread per input pixel adds the gradients of all windows that contain it"
 // mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", INSIDE = "divisor == 'inside'" }

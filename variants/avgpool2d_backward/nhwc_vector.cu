@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per access, a tile of one stride per thread"
+// title     = "nhwc: 16-byte accesses along the channels, a tile of stride x stride pixels per thread"
 // builds_on = "window_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

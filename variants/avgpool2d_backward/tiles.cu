@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a tile of ROWS x COLUMNS strides per thread: each gradient loaded and divided once; vectors of a row"
+// title     = "a tile of ROWS x COLUMNS strides per thread: each gradient is loaded once; vector stores along rows"
 // builds_on = "window_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], ROWS = [1, 2], BLOCK = [256, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "window, stride and sizes known to the compiler: loads in flight together, no division"
+// title     = "window, stride and sizes as compile-time constants: loads in flight together, no division"
 // builds_on = "gather"
 // mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

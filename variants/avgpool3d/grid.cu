@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, rows and columns on the grid, layers of all volumes on its third dimension"
+// title     = "one thread per output, 3-D grid: width on x, height on y, all depth slices on z"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK_X = [32, 64, 128], BLOCK_Y = [8, 4] }
 // supports  = { divisor = ["window", "inside"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "LAYERS x COLUMNS outputs per thread from vector loads, every size known to the compiler"
+// title     = "LAYERS x COLUMNS outputs per thread from vector loads; all sizes are compile-time constants"
 // builds_on = "window_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1], LAYERS = [1, 2, 4], BLOCK = [256, 128] }

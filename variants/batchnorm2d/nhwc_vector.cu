@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per access, factors in registers over UNROLL pixels"
+// title     = "nhwc: 16-byte accesses along the channels; scale and shift stay in registers for UNROLL pixels"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [4, 2, 8, 1], BLOCK = [256, 128], STREAM = [0, 1] }

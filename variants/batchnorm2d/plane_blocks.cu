@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a block stays within one plane: factor and offset of its channel are computed once per block"
+// title     = "one plane per block: scale and shift of its channel are computed once per block"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "no_division", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512], PER_THREAD = [4, 1, 8] }

@@ -1,7 +1,7 @@
 """Batch normalisation at inference by PyTorch.
 
 /// opbench
-title    = "aten::native_batch_norm.out without training; relu_ behind it where the problem asks for it"
+title    = "aten::native_batch_norm.out without training, followed by relu_ if the problem has a ReLU"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 ///

@@ -36,13 +36,13 @@
 // args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n * h * w"]
 //
 // [variant.nhwc_split]
-// title     = "nhwc: a lane per channel, pixels in up to SPLIT parts, added in order by a second kernel"
+// title     = "nhwc: one thread per channel, pixels split over up to SPLIT blocks; a second kernel adds sums"
 // builds_on = "one_pass"
 // tune      = { SPLIT = [512, 1024, 256], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, 4 * DOWN))" }
 //
 // [variant.nhwc_vector]
-// title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels of either image in flight"
+// title     = "nhwc: 16-byte accesses along the channels, UNROLL pixels of both inputs in flight per thread"
 // builds_on = "nhwc_split"
 // mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [1024, 512, 2048], UNROLL = [4, 2], BLOCK = [256, 512], BACKWARDS = [1, 0] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "both sums from one pass, then one to apply them"
+// title     = "one block per channel, two passes: both sums, then the gradient"
 // builds_on = "two_reductions"
 // mechanism = ["coalesced", "block_reduction", "fewer_barriers", "fewer_passes"]
 // tune      = { BLOCK = [512, 256, 1024] }

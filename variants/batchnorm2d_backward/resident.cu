@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per channel, both images of which stay in its registers: read once, one launch"
+// title     = "one launch: one block per channel keeps both inputs in registers, so that each is read once"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

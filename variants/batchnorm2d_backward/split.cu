@@ -35,13 +35,13 @@
 // args   = ["x", "dout", "scale", "shift", "mean", "rstd", "dscale", "dshift", "dx", "n"]
 //
 // [variant.split]
-// title     = "each channel in up to SPLIT parts, a block each, added in order by a second kernel; a third applies"
+// title     = "up to SPLIT blocks per channel; a second kernel adds partial sums, a third one applies them"
 // builds_on = "one_pass"
 // tune      = { SPLIT = [32, 16, 64], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, BLOCK))" }
 //
 // [variant.vectorised]
-// title     = "16-byte accesses, UNROLL of either image in flight, applied from the end where the L2 cache has it"
+// title     = "16-byte accesses, UNROLL vectors in flight; the last pass runs backwards to hit the L2 cache"
 // builds_on = "split"
 // mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [32, 16, 64], UNROLL = [2, 4, 1], BLOCK = [256, 512], BACKWARDS = [1, 0] }

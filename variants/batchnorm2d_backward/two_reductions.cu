@@ -1,5 +1,5 @@
 // /// opbench
-// title  = "one block per channel: a pass for each sum, one to apply them"
+// title  = "one block per channel, three passes: one for each sum, one for the gradient"
 // mechanism = ["coalesced", "block_reduction"]
 // tune   = { BLOCK = [512, 256, 1024] }
 // define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: ACROSS vectors of channels per block, all their pixels in its registers: x read once, one launch"
+// title     = "nhwc, one launch: a block keeps all pixels of ACROSS channel vectors in registers, x is read once"
 // builds_on = "nhwc_vector"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "fewer_passes",

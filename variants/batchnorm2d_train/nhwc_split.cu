@@ -39,13 +39,13 @@
 // args   = ["x", "scale", "shift", "mean", "rstd", "out", "n * h * w"]
 //
 // [variant.nhwc_split]
-// title     = "nhwc: a lane per channel, pixels in up to SPLIT parts, merged in order by a second kernel"
+// title     = "nhwc: one thread per channel, pixels split over SPLIT blocks; a second kernel merges statistics"
 // builds_on = "welford"
 // tune      = { SPLIT = [512, 1024, 256], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, 4 * DOWN))" }
 //
 // [variant.nhwc_vector]
-// title     = "nhwc: 16 bytes of channels per lane, UNROLL pixels in flight, merged once for all of them"
+// title     = "nhwc: 16-byte accesses along the channels; the statistics of UNROLL pixels are merged at once"
 // builds_on = "nhwc_split"
 // mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [1024, 512, 2048], UNROLL = [8, 4], BLOCK = [256, 512], BACKWARDS = [1, 0] }

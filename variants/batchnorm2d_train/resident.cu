@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per channel, which stays in its registers: x read once, one launch"
+// title     = "one launch: one block per channel keeps the channel in registers, so that x is read once"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

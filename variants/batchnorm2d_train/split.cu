@@ -38,13 +38,13 @@
 // args   = ["x", "scale", "shift", "mean", "rstd", "out", "n"]
 //
 // [variant.split]
-// title     = "each channel in up to SPLIT parts, a block each, merged in order by a second kernel; a third normalises"
+// title     = "up to SPLIT blocks per channel; a second kernel merges their statistics, a third one normalises"
 // builds_on = "welford"
 // tune      = { SPLIT = [32, 16, 64], BLOCK = [256, 512] }
 // define    = { WIDTH = "1", UNROLL = "1", BACKWARDS = "0", PARTS = "min(SPLIT, cdiv(n * h * w, BLOCK))" }
 //
 // [variant.vectorised]
-// title     = "16-byte accesses, UNROLL in flight: their own mean first, then one merge for all of them"
+// title     = "16-byte accesses, UNROLL vectors in flight, whose statistics are merged at once"
 // builds_on = "split"
 // mechanism = ["vectorised_access", "unrolled"]
 // tune      = { SPLIT = [32, 16, 64], UNROLL = [4, 2], BLOCK = [256, 512], BACKWARDS = [1, 0] }

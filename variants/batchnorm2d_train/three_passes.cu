@@ -1,5 +1,5 @@
 // /// opbench
-// title  = "one block per channel: a pass for the mean, one for the variance, one to normalise"
+// title  = "one block per channel, three passes: mean, variance, normalisation"
 // mechanism = ["coalesced", "block_reduction"]
 // tune   = { BLOCK = [512, 256, 1024] }
 // define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }

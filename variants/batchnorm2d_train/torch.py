@@ -1,7 +1,7 @@
 """Batch normalisation in training by PyTorch.
 
 /// opbench
-title    = "aten::_batch_norm_with_update, by cuDNN where PyTorch takes that, and the ReLU of its result"
+title    = "aten::_batch_norm_with_update (cuDNN where PyTorch chooses it), followed by ReLU"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
 requires = ["n * h * w > 1"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "mean and variance from one pass: Welford's sums in each thread, merged by Chan's formula"
+// title     = "mean and variance in one pass: Welford's algorithm per thread, merged by Chan's formula"
 // builds_on = "three_passes"
 // mechanism = ["coalesced", "block_reduction", "fewer_barriers", "fewer_passes"]
 // tune      = { BLOCK = [512, 256, 1024] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per element, its pixel and channel found by division from a flat index"
+// title    = "one thread per element, flat grid: pixel and channel by division and remainder"
 // mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "no division: a grid dimension for the runs of a and b, one for the place in both"
+// title     = "no division: one grid dimension for the contiguous runs of a and b, one for the position in a run"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK = [256, 128, 512] }

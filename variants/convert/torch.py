@@ -1,7 +1,7 @@
 """Conversion of dtypes by PyTorch.
 
 /// opbench
-title    = "out.copy_(x), what Tensor.to(dtype) runs"
+title    = "torch out.copy_(x), which Tensor.to(dtype) runs"
 modules  = ["cupy", "torch"]
 supports = { to = ["bf16", "f32"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "eight elements per thread: two 16-byte accesses on the f32 side, one on the bf16 side"
+// title     = "eight elements per thread: two 16-byte accesses for f32, one for bf16"
 // builds_on = "scalar"
 // mechanism = ["vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512] }

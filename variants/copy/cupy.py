@@ -1,7 +1,7 @@
 """Copy by the CUDA runtime.
 
 /// opbench
-title   = "cudaMemcpyAsync, device to device, through CuPy"
+title   = "cudaMemcpyAsync from device to device, through CuPy"
 modules = ["cupy"]
 ///
 

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "as many blocks as the device holds, striding with UNROLL float4 loads in flight"
+// title     = "grid-stride loop with UNROLL float4 loads in flight, as many blocks as the GPU runs at once"
 // builds_on = "vec4_unrolled"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4, 16], UNROLL = [4, 2, 1] }

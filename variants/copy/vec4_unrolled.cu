@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "UNROLL independent float4 loads per thread; STREAMING marks them evict-first"
+// title     = "UNROLL independent float4 loads per thread; STREAMING adds evict-first cache hints"
 // builds_on = "vec4"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [512, 256], UNROLL = [2, 4, 8], STREAMING = [0, 1] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per element, which uses one of the four words that it computes"
+// title    = "one thread per element, which uses one of the four random words of a Philox counter"
 // mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", TRAINING = "training == 'yes'", STEP = "counter == 'step'" }

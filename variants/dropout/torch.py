@@ -1,7 +1,7 @@
 """Dropout at inference by PyTorch.
 
 /// opbench
-title    = "out.copy_(x): what dropout is at inference, were its result another array"
+title    = "torch out.copy_(x), which is dropout at inference"
 modules  = ["cupy", "torch"]
 supports = { dtype = ["f32", "bf16"] }
 ///

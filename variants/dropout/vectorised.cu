@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one 16-byte vector per thread: all four words of a counter are used"
+// title     = "one 16-byte vector per thread, which uses all four random words of a Philox counter"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512], STREAM = [0, 1] }

@@ -22,13 +22,13 @@
 // args   = ["a", "b?", "dout?", "out", "db?", { u32 = "elements" }]
 //
 // [variant.activation]
-// title     = "an activation or its gradient, one element per thread"
+// title     = "an activation or its gradient, one thread per element"
 // builds_on = "vectorised"
 // define    = { LANES = "1" }
 // tune      = { UNROLL = [1], BLOCK = [256, 512], STREAM = [0] }
 //
 // [variant.activation_vectorised]
-// title     = "as activation, with UNROLL 16-byte vectors per thread and array"
+// title     = "activation with UNROLL 16-byte vectors per thread and array"
 // builds_on = "activation"
 // mechanism = ["vectorised_access", "unrolled"]
 // define    = { LANES = "lanes" }

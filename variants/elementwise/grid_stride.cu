@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "as many blocks as the device holds, each striding through the array; sizes known to the compiler"
+// title     = "grid-stride loop, with as many blocks as the GPU runs at once; sizes are compile-time constants"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "compile_time_sizes", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }

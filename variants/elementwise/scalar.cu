@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per element, b's place found by division"
+// title     = "one thread per element, flat grid: the element of b by division"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["elements <= 4294966272"]

@@ -1,7 +1,7 @@
 """Elementwise arithmetic and activations by PyTorch.
 
 /// opbench
-title    = "torch.add, sub, mul or div(a, b, out=out), add with relu_, b as a broadcast view; aten's activations"
+title    = "torch.add, sub, mul or div(a, b, out=out) with b as a broadcast view, add with relu_, activations"
 modules  = ["cupy", "torch"]
 requires = ["dtype == 'f32' or (op != 'sigmoid_backward' and op != 'tanh_backward')"]
 

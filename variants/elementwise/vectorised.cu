@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one 16-byte vector per thread and array, UNROLL times; b a vector or one element for all lanes"
+// title     = "UNROLL 16-byte vectors per thread and array; b is a vector or one element that is broadcast"
 // builds_on = "grid_stride"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "four independent chains at a time per thread; RESERVE_KIB as in one_chain"
+// title     = "four independent FMA chains per thread; RESERVE_KIB as in one_chain"
 // builds_on = "one_chain"
 // mechanism = ["coalesced", "unrolled"]
 // tune      = { BLOCK = [128], UNROLL = [16], RESERVE_KIB = [96, 48, 0] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one dependent chain at a time per thread; RESERVE_KIB of shared memory per block keeps warps away"
+// title     = "one dependent FMA chain per thread; RESERVE_KIB of shared memory per block limits the occupancy"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [128], UNROLL = [32], RESERVE_KIB = [96, 48, 0] }
 //

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per element, its row found by division from a flat index"
+// title    = "one thread per element, flat grid: the row by division"
 // mechanism = ["coalesced", "flat_index"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BYTES = "2 if dtype == 'bf16' else 4", SEVERAL = "batches == 'several'" }

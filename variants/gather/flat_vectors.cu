@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "vectors numbered flat, UNROLL indices and then UNROLL vectors in flight, sizes as constants"
+// title     = "flat index over vectors; UNROLL indices, then UNROLL vectors in flight; compile-time sizes"
 // builds_on = "vectorised"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "flat_index", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [4, 2, 8], STREAM = [0, 1] }

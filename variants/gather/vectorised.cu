@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, a grid dimension for the rows: no division by a row's length"
+// title     = "16-byte accesses, one grid dimension for the rows: no division by the row length"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "no_division"]
 // tune      = { BLOCK = [256, 64, 128], UNROLL = [2, 1, 4] }

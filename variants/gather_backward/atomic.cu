@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per element of dbatch adds it to its row of the table, with float atomics"
+// title     = "one thread per element of dbatch, which adds it to the table with a float atomic"
 // mechanism = ["scatter"]
 // tune      = { BLOCK = [256, 128] }
 // define    = { BF16 = "dtype == 'bf16'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a block per row of the table looks for its index among all indices: no atomics, same bits in every run"
+// title     = "one block per table row searches all indices for its own: no atomics, reproducible bits"
 // builds_on = "atomic"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "indices sorted by counting; blocks add CHUNK neighbours each, a last pass joins the sums of long runs"
+// title     = "counting sort of the indices; blocks add CHUNK sorted rows each, a last pass adds sums of long runs"
 // builds_on = "scan_indices"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [128, 64], CHUNK = [32, 64, 16] }

@@ -1,7 +1,7 @@
 """The norm of a gradient, and the factor that clips it, by PyTorch.
 
 /// opbench
-title    = "torch.linalg.vector_norm, add, reciprocal, mul and clamp: what clip_grad_norm_ calls for one flat gradient"
+title    = "torch.linalg.vector_norm, add, reciprocal, mul and clamp, as clip_grad_norm_ calls them"
 modules  = ["cupy", "torch"]
 ///
 

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "block sums of squares to a workspace, which a second kernel adds in order"
+// title     = "two kernels: a sum of squares per block, then their sum in fixed order"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
 // workspace = { partial = "cdiv(n, BLOCK * ITEMS)" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, UNROLL vectors in flight, a sum of its own for each lane of them"
+// title     = "16-byte accesses, UNROLL vectors in flight, a separate sum for each element of a vector"
 // builds_on = "two_pass"
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [8, 4, 16], STREAM = [0, 1] }

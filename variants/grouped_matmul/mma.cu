@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages, tiles of one group each"
+// title     = "bf16 mma.sync with a cp.async pipeline, each tile within one group"
 // builds_on = "shared_tile"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x; each thread searches the group of its row"
+// title     = "one thread per output, threadIdx.x along the columns; each thread searches for the group of its row"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]

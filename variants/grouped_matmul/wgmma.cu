@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma fed by TMA with the group as a coordinate: persistent blocks walk over the tiles of all groups"
+// title     = "wgmma and TMA in persistent blocks, which process the tiles of all groups"
 // builds_on = "mma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per group of one image, three passes, sums by shuffles and shared memory"
+// title     = "one block per group of one image, three passes, sums by warp shuffles and shared memory"
 // builds_on = "thread_per_group"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes"]
 // tune      = { BLOCK = [512, 256, 1024, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nchw: CLUSTER blocks per group, which exchange their statistics through distributed shared memory"
+// title     = "nchw: a cluster of CLUSTER blocks per group, which exchange statistics in distributed shared memory"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: whole pixels, 16 bytes per lane; statistics of SPLIT parts of the pixels, merged in order"
+// title     = "nhwc: 16-byte accesses along the channels, pixels split over SPLIT blocks, then merged in order"
 // builds_on = "registers"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

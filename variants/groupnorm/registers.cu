@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per group, the group kept in registers: read once"
+// title     = "one block per group, which keeps the group in registers: read once"
 // builds_on = "block_per_group"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "compile_time_sizes", "fewer_passes"]
 // tune      = { BLOCK = [1024, 512, 256, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nchw: resident blocks with groups in shared memory, where cp.async fetches the next ones meanwhile"
+// title     = "nchw: persistent blocks; cp.async loads the next groups to shared memory during the computation"
 // builds_on = "cluster"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

@@ -1,7 +1,7 @@
 """Group normalisation by PyTorch.
 
 /// opbench
-title    = "torch.native_group_norm and its activation"
+title    = "torch.native_group_norm, followed by the activation"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], activation = ["none", "silu"] }
 ///

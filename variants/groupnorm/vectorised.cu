@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nchw: 16-byte accesses, the group in the registers of as many threads as it needs"
+// title     = "nchw: 16-byte accesses, the group in registers, with as many threads as it needs"
 // builds_on = "registers"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: vectors of channels, the pixels of an image in up to SPLIT parts, added by a second kernel"
+// title     = "nhwc: 16-byte vectors of channels, pixels split over up to SPLIT blocks; a second kernel adds sums"
 // builds_on = "warp_per_plane"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

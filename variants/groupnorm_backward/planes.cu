@@ -40,12 +40,12 @@
 // args   = ["x", "dout", "weight", "bias?", "mean", "rstd", "means", "dx", "batch"]
 //
 // [variant.thread_per_plane]
-// title     = "one thread adds up a plane, a channel of one image; small kernels join planes to channels and groups"
+// title     = "one thread per plane (a channel of one image); small kernels add planes to channels and groups"
 // tune      = { BLOCK = [128, 256] }
 // define    = { ACROSS = "1" }
 //
 // [variant.warp_per_plane]
-// title     = "a warp adds up a plane, joined by shuffles"
+// title     = "one warp per plane, sums added by warp shuffles"
 // builds_on = "thread_per_plane"
 // mechanism = ["coalesced", "block_reduction", "fewer_barriers", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -3,7 +3,7 @@
 // define    = { BF16 = "dtype == 'bf16'" }
 //
 // [variant.one_pass]
-// title     = "loss and gradient in one pass: block sums to a workspace, which a second kernel adds in order"
+// title     = "loss and gradient in one pass; a second kernel adds the sums of all blocks in fixed order"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
@@ -24,7 +24,7 @@
 // args   = ["partial", "loss", "cdiv(n, BLOCK * ITEMS)", "n", "micro"]
 //
 // [variant.vectorised]
-// title     = "16-byte accesses, UNROLL vectors of both inputs in flight"
+// title     = "16-byte accesses, UNROLL vectors of both inputs in flight per thread"
 // builds_on = "one_pass"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "fewer_passes", "fused",

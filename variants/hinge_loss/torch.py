@@ -1,7 +1,7 @@
 """The hinge loss and its gradient by PyTorch.
 
 /// opbench
-title    = "clamp(1 - x * target, min=0) and its sum; the gradient by where"
+title    = "torch.clamp(1 - x * target, min=0) and its sum; the gradient by torch.where"
 modules  = ["cupy", "torch"]
 ///
 

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per element, which adds 1 to the counter of its bin in global memory"
+// title     = "one thread per element, which increments the counter of its bin in global memory by an atomic"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 512] }
 //

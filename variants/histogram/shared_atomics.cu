@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a histogram per block in shared memory, added to the counters in global memory at the end"
+// title     = "one histogram per block in shared memory, added to global memory at the end"
 // builds_on = "global_atomics"
 // mechanism = ["coalesced", "block_reduction", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }

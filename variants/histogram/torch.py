@@ -1,7 +1,7 @@
 """Histograms by PyTorch.
 
 /// opbench
-title   = "torch.histc with the number of bins and the range"
+title   = "torch.histc"
 modules = ["cupy", "torch"]
 
 [supports]

@@ -22,14 +22,14 @@
 // args   = ["x", "counts", "n"]
 //
 // [variant.vectorised]
-// title     = "a histogram per warp, UNROLL loads of 16 bytes in flight per thread"
+// title     = "one histogram per warp, UNROLL 16-byte loads in flight per thread"
 // builds_on = "warp_copies"
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [4], UNROLL = [2, 8] }
 // requires  = ["bins * BLOCK // 32 <= 12288"]
 // define    = { COPIES = "BLOCK // 32", BY_LANE = "0" }
 //
 // [variant.lane_copies]
-// title     = "COPIES histograms per block: neighbouring lanes count in different copies, in different banks"
+// title     = "COPIES histograms per block: neighbouring lanes use different copies, in different banks"
 // builds_on = "vectorised"
 // tune      = { BLOCK = [1024, 512], BLOCKS_PER_SM = [2], UNROLL = [2, 4], COPIES = [8, 32] }
 // where     = ["BLOCK == 1024 or (UNROLL == 2 and COPIES == 8)"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a histogram per warp in shared memory, so that warps do not wait for each other"
+// title     = "one histogram per warp in shared memory, so that atomics of different warps do not conflict"
 // builds_on = "shared_atomics"
 // mechanism = ["coalesced", "block_reduction", "grid_stride"]
 // tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }

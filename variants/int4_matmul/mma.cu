@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "weights become bf16 in registers, as rows of mma.sync; a thread's share of k is 32 neighbours"
+// title     = "bf16 mma.sync with weights unpacked in registers; each thread has 32 neighbouring values of k"
 // builds_on = "shared_tile"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

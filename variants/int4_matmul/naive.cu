@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x; each weight is unpacked from its byte"
+// title     = "one thread per output, threadIdx.x along the columns; each thread unpacks 4-bit weights from bytes"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "64 x 64 outputs per block: weights are unpacked once into shared memory, 4 x 4 sums a thread"
+// title     = "shared-memory tiles, weights unpacked once per block; 64 x 64 outputs per block, 4 x 4 per thread"
 // builds_on = "naive"
 // mechanism = ["shared_memory_tile", "register_tile"]
 // tile      = { m = 64, n = 64, k = "BK" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma with the weights as bf16 rows in registers; one warpgroup unpacks while the other one multiplies"
+// title     = "wgmma with weights unpacked in registers: one warpgroup unpacks while the other one multiplies"
 // builds_on = "mma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",

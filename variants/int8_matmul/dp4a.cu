@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "four products an instruction (dp4a): words of four neighbours in shared tiles, 4 x 4 sums a thread"
+// title     = "dp4a, four products per instruction, over shared-memory tiles; 4 x 4 outputs per thread"
 // builds_on = "naive"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = 64, n = 64, k = "4 * WORDS" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "matrix instructions on 8 bits (mma.sync m16n8k32), fed by cp.async stages and ldmatrix"
+// title     = "8-bit mma.sync (m16n8k32) with a cp.async pipeline and ldmatrix"
 // builds_on = "dp4a"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "async_copy",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x"
+// title     = "one thread per output, threadIdx.x along the columns"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]

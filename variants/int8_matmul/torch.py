@@ -1,7 +1,7 @@
 """cuBLAS's product of whole numbers of 8 bits through PyTorch.
 
 /// opbench
-title     = "torch._int_mm: cuBLAS with sums of 32 bits"
+title     = "torch._int_mm: cuBLAS with 32-bit integer sums"
 modules   = ["cupy", "torch"]
 requires  = ["m > 16 and n % 8 == 0 and k % 8 == 0"]
 compute_capability = "7.5"

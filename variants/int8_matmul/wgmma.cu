@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters may share copies of b"
+// title     = "8-bit wgmma with a TMA pipeline in persistent blocks; a cluster may share loads of b (multicast)"
 // builds_on = "mma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",

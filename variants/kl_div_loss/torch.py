@@ -1,7 +1,7 @@
 """The Kullback-Leibler divergence and its gradient by PyTorch.
 
 /// opbench
-title    = "torch.nn.functional.kl_div, of a logarithm where x is linear, and its gradient"
+title    = "torch.nn.functional.kl_div and its gradient, after torch.log if x has no logarithm yet"
 modules  = ["cupy", "torch"]
 supports = { x_scale = ["log", "linear"] }
 ///

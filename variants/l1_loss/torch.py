@@ -1,7 +1,7 @@
 """The mean absolute error and its gradient by PyTorch.
 
 /// opbench
-title    = "sub, abs, mean, sgn and mul: what l1_loss and autograd behind it call"
+title    = "torch sub, abs, mean, sgn and mul, as l1_loss and its backward call them"
 modules  = ["cupy", "torch"]
 ///
 

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one warp per row, the row kept in registers: read once, no barrier"
+// title     = "one warp per row, which keeps the row in registers: read once, no barrier"
 // builds_on = "block_per_row"
 // mechanism = [
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",

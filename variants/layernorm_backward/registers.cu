@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "rows in registers, read once; PARTS blocks keep their columns' sums, which a last pass adds"
+// title     = "rows in registers, read once; PARTS blocks keep column sums, which a last kernel adds"
 // builds_on = "block_per_row"
 // mechanism = [
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",

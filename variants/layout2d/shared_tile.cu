@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a 32 x 32 tile turned in shared memory, rows padded by one element"
+// title     = "32 x 32 shared-memory tile, transposed; rows padded by one element against bank conflicts"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { THREAD_ROWS = [8, 16, 4] }

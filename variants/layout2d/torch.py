@@ -1,7 +1,7 @@
 """Conversion between layouts by PyTorch.
 
 /// opbench
-title    = "out.copy_(x.permute(...)), what contiguous(memory_format=...) runs"
+title    = "torch out.copy_(x.permute(...)), which contiguous(memory_format=...) runs"
 modules  = ["cupy", "torch"]
 supports = { to = ["nhwc", "nchw"], dtype = ["f32", "bf16"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte loads and stores on both sides of a padded tile in shared memory"
+// title     = "16-byte loads and stores around a padded shared-memory tile"
 // builds_on = "shared_tile"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { BLOCK = [256, 128], TILES = [1, 2] }

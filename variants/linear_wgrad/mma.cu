@@ -15,7 +15,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 //
 // [variant.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync); both operands are transposed by ldmatrix, sums promoted to float"
+// title     = "bf16 mma.sync with a cp.async pipeline; ldmatrix transposes both operands"
 // builds_on = "register_tile"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -24,7 +24,7 @@
 // where     = ["BM == BN", "STAGES == (3 if BM == 128 else 4)"]
 //
 // [variant.mma_tf32]
-// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; operands read by chunks of four words"
+// title     = "TF32 mma.sync with a cp.async pipeline; operands are loaded from shared memory in 16-byte chunks"
 // builds_on = "register_tile"
 // product   = "tf32"
 // define    = { WM = "64 if BM == 128 else 32", N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
@@ -32,7 +32,7 @@
 // where     = ["(BM, BN, WN, STAGES) in ((128, 128, 64, 3), (64, 64, 32, 4))"]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per weight adds up the batch, the column on threadIdx.x"
+// title    = "one thread per weight, threadIdx.x along the columns; each thread adds over the batch"
 // mechanism = ["coalesced"]
 // supports = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // define   = { BF16 = "dtype == 'bf16'", BIAS = "bias == 'yes'" }

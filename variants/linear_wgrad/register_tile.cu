@@ -10,7 +10,7 @@
 // BIAS = "1 if bias == 'yes' else 0"
 //
 // [variant.register_tile]
-// title     = "tiles of both operands in two shared buffers, 8 x 8 sums per thread, a column of ones for the bias"
+// title     = "register tiles of 8 x 8 outputs, double buffering; a column of ones gives the bias gradient"
 // builds_on = "naive"
 // mechanism = ["fewer_barriers", "double_buffer"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [1] }
@@ -21,7 +21,7 @@
 // block  = ["BM * BN // 64"]
 //
 // [variant.register_tile_split]
-// title     = "register_tile with the batch split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "register_tile with the batch split over SPLIT blocks per tile; a second kernel adds partial sums"
 // builds_on = "register_tile"
 // mechanism = ["vectorised_access", "split_k"]
 // tune      = { BM = [64, 128], BN = [64, 128], BK = [16, 8], SPLIT = [8, 32, 2] }

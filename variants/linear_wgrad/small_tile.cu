@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one small tile a block, the batch brought at once and shared by the block's warps, ones for the bias"
+// title     = "one small tile per block: the whole batch is loaded at once and split over the warps"
 // builds_on = "register_tile"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "sliced_k"]
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }

@@ -1,7 +1,7 @@
 """cuBLAS through PyTorch: what autograd calls for the weight and the bias of a linear layer.
 
 /// opbench
-title     = "torch.mm(dout.T, x, out=dweight) in full float32, and torch.sum for the bias"
+title     = "torch.mm(dout.T, x, out=dweight), float32 without TF32, and torch.sum for the bias"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { bias = ["no", "yes"] }

@@ -57,7 +57,7 @@
 // programmatic = true
 //
 // [variant.wgmma_bf16]
-// title     = "wgmma fed by TMA: both operands transposed by the instruction, blocks that stay, stores by TMA"
+// title     = "bf16 wgmma and TMA in persistent blocks; wgmma transposes both operands"
 // builds_on = "mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -73,7 +73,7 @@
 // args   = ["map_dout", "map_x", "map_dweight", "dout", "dbias?", "m", "n", "k"]
 //
 // [variant.wgmma_f16]
-// title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a column"
+// title     = "TF32 accuracy by f16 wgmma at twice the rate: separate kernels round and scale each column"
 // builds_on = "mma_tf32"
 // mechanism = ["vectorised_access", "overlapped_launch", "converted_ahead"]
 // product   = "f16"
@@ -88,7 +88,7 @@
 // largest        = "n + k"
 //
 // [variant.wgmma_planes]
-// title     = "float32 accuracy from f16: both operands in two planes, a power of two a column, three products"
+// title     = "wgmma with float32 accuracy: operands split into two f16 parts, scaled per column, three products"
 // builds_on = "wgmma_f16"
 // mechanism = ["vectorised_access", "operand_split", "overlapped_launch", "converted_ahead"]
 // product   = "f16x3"

@@ -1,6 +1,6 @@
 // /// opbench
 // [variant.wgmma_split]
-// title     = "as wgmma_bf16, but blocks share the batch of the tiles that are left after whole waves"
+// title     = "wgmma_bf16, where several blocks split the batch of each tile that fills no whole wave"
 // builds_on = "wgmma_bf16"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x: b and out coalesced"
+// title     = "one thread per output, threadIdx.x along the columns: b and out are coalesced"
 // builds_on = "naive_row_x"
 // mechanism = ["coalesced"]
 // tune      = { ROWS = [8, 4, 32] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "b by columns: both operands transposed on the way into two shared buffers, warp tiles"
+// title     = "column-major b: both operands are transposed into double-buffered shared memory, warp tiles"
 // builds_on = "naive_col"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

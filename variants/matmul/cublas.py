@@ -1,7 +1,7 @@
 """cuBLAS through CuPy: the library to compare with.
 
 /// opbench
-title     = "cuBLAS gemm through CuPy, full float32"
+title     = "cuBLAS GEMM through CuPy, float32 without TF32"
 precision = "f32"
 modules   = ["cupy", "cupy.cublas"]
 supports  = { b_order = ["row", "col"] }

@@ -1,7 +1,7 @@
 """cuBLAS on bf16 matrices through PyTorch: what a variant of precision bf16 has to be compared with.
 
 /// opbench
-title     = "cuBLAS gemm through PyTorch, bf16 stored and multiplied, float32 sums"
+title     = "cuBLAS GEMM through PyTorch, bf16 with float32 sums"
 precision = "bf16"
 modules   = ["cupy", "torch"]
 supports  = { b_order = ["row", "col"], dtype = ["bf16"] }

@@ -1,7 +1,7 @@
 """cuBLAS on the matrix units: what a variant of precision tf32 has to be compared with.
 
 /// opbench
-title     = "cuBLAS gemm through CuPy, TF32 on the matrix units"
+title     = "cuBLAS GEMM through CuPy, TF32 on tensor cores"
 precision = "tf32"
 modules   = ["cupy", "cupy.cublas"]
 supports  = { b_order = ["row", "col"] }

@@ -14,7 +14,7 @@
 // shared = "STAGES * WK * (BM + BN) * 128"
 //
 // [variant.mma_bf16]
-// title     = "fragments read ahead of the barrier, stores of whole lines, b in any order; k sliced for few rows"
+// title     = "fragments loaded before the barrier, full-line stores, b in both orders; warps may split k"
 // builds_on = "mma_cp_async"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -25,7 +25,7 @@
 // ]
 //
 // [variant.mma_tf32]
-// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for few rows"
+// title     = "TF32 mma.sync with a cp.async pipeline and ldmatrix; warps may split k for few rows"
 // builds_on = "warp_tile_double_buffer"
 // product   = "tf32"
 // define    = { K_ALIGNED = "k % 4 == 0", N_ALIGNED = "n % 4 == 0" }
@@ -35,7 +35,7 @@
 // ]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "cp.async fills a ring of STAGES tiles while earlier ones are multiplied; one barrier a step"
+// title     = "cp.async pipeline of STAGES stages: tiles are loaded during the multiplication; one barrier per step"
 // builds_on = "mma_ldmatrix"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "fragments by ldmatrix from swizzled tiles: four matrices per instruction, b transposed on the way"
+// title     = "ldmatrix from swizzled shared-memory tiles: four 8x8 matrices per instruction, b transposed by it"
 // builds_on = "mma_plain"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "tensor_core",

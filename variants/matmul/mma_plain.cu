@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "bf16 matrix instructions (mma.sync), fragments gathered from padded tiles in shared memory"
+// title     = "bf16 mma.sync, fragments loaded element by element from padded shared-memory tiles"
 // builds_on = "warp_tile_double_buffer"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "b by columns: one thread per output, the column on threadIdx.x"
+// title    = "column-major b: one thread per output, threadIdx.x along the columns"
 // tune     = { ROWS = [4, 8, 32] }
 // supports = { b_order = ["col"] }
 // requires = ["cdiv(m, ROWS) <= 65535"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per output, the row on threadIdx.x: every access strided"
+// title    = "one thread per output, threadIdx.x along the rows: every access is strided"
 // tune     = { COLS = [8] }
 // requires = ["cdiv(n, COLS) <= 65535"]
 //

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TM rows of one column per thread in registers, over shared tiles"
+// title     = "register tiles of TM outputs in one column per thread, over shared-memory tiles"
 // builds_on = "shared_tile"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

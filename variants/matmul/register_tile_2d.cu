@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TM×TN outputs per thread in registers, over shared tiles"
+// title     = "register tiles of TM×TN outputs per thread, over shared-memory tiles"
 // builds_on = "register_tile_1d"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TILE×TILE output tile, both operands staged in shared memory"
+// title     = "shared-memory tiles of both operands, TILE×TILE outputs per block"
 // builds_on = "coalesced"
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { TILE = [32, 16, 8] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "k split over SPLIT blocks per tile, parts added in a fixed order by a second kernel"
+// title     = "split-K: SPLIT blocks per tile; a second kernel adds the partial sums in fixed order"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "few rows: a block streams a strip of b's columns, 16 bytes along n a load, k split over its threads"
+// title     = "few rows: a block streams a strip of columns of b in 16-byte loads, k split over its threads"
 // builds_on = "coalesced"
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
 // supports  = { dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float4 loads, a transposed in shared memory, so that shared reads are float4 too"
+// title     = "float4 loads from global and shared memory, with a transposed in shared memory"
 // builds_on = "register_tile_2d"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

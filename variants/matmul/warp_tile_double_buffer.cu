@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "warp tiles over two shared buffers; the next tile travels in registers meanwhile"
+// title     = "warp tiles and double buffering: the next tile is loaded to registers during the computation"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

@@ -16,14 +16,14 @@
 // args   = ["map_a", "map_b", "out", "m", "n", "k"]
 //
 // [variant.wgmma_bf16]
-// title     = "bf16 by wgmma, a warpgroup's matrix instruction, fed by TMA: one copy a tile, one stage"
+// title     = "bf16 wgmma, the matrix instruction of a warpgroup, with TMA: one copy per tile, a single stage"
 // builds_on = "mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 //
 // [variant.wgmma_tf32]
-// title     = "TF32 by wgmma, a warpgroup's matrix instruction, fed by TMA: one copy a tile, one stage"
+// title     = "TF32 wgmma, the matrix instruction of a warpgroup, with TMA: one copy per tile, a single stage"
 // builds_on = "mma_tf32"
 // product   = "tf32"
 // supports  = { b_order = ["col"] }

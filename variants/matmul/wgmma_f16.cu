@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TF32's accuracy from f16, at twice its rate: passes round floats, a power of two per row; b either way"
+// title     = "TF32 accuracy by f16 wgmma at twice the rate: separate kernels round and scale each row"
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",

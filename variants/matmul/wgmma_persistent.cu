@@ -19,7 +19,7 @@
 // map_b = { tensor = "b", type = "PRODUCT", box = ["BK", "64 if B_ROWS else BN // CLUSTER"] }
 //
 // [variant.wgmma_persistent_bf16]
-// title     = "persistent blocks: the next tile is copied while one is stored by TMA; clusters may share copies of b"
+// title     = "persistent blocks: the next tile is loaded while TMA stores one; a cluster may share loads of b"
 // builds_on = "wgmma_ring_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -36,7 +36,7 @@
 // args    = ["map_a", "map_b", "map_out", "m", "n", "k"]
 //
 // [variant.wgmma_persistent_tf32]
-// title     = "TF32: blocks that stay, so that the next tile's copies run while a tile is stored"
+// title     = "TF32, persistent blocks: the next tile is loaded while the current one is stored"
 // builds_on = "wgmma_ring_tf32"
 // product   = "tf32"
 // supports  = { b_order = ["col"] }
@@ -51,7 +51,7 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 //
 // [variant.wgmma_transposed_tf32]
-// title     = "TF32 of b by rows: a pass writes b by columns, as wgmma reads TF32 no other way"
+// title     = "TF32 of row-major b: a separate kernel transposes b, because TF32 wgmma needs column-major operands"
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = ["vectorised_access", "overlapped_launch"]
 // product   = "tf32"

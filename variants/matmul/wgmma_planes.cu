@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float32 accuracy from f16: operands in two planes, a power of two a row, three products, sums promoted"
+// title     = "wgmma with float32 accuracy: operands split into two f16 parts, scaled per row, three products"
 // builds_on = "wgmma_persistent_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",

@@ -20,14 +20,14 @@
 // args   = ["map_a", "map_b", "out", "m", "n", "k"]
 //
 // [variant.wgmma_ring_bf16]
-// title     = "a ring of stages: one warp only copies, two warpgroups only multiply and have most of the registers"
+// title     = "warp-specialised: a multi-stage pipeline, one producer warp for TMA, two consumer warpgroups"
 // builds_on = "wgmma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"], b_order = ["row", "col"] }
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 //
 // [variant.wgmma_ring_tf32]
-// title     = "TF32: a ring of stages, one warp only copies, two warpgroups only multiply"
+// title     = "TF32, warp-specialised: a multi-stage pipeline, one producer warp for TMA, two consumer warpgroups"
 // builds_on = "wgmma_tf32"
 // product   = "tf32"
 // supports  = { b_order = ["col"] }

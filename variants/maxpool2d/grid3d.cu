@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per output, a grid dimension each for columns, rows and planes"
+// title    = "one thread per output, 3-D grid: columns on x, rows on y, planes on z"
 // mechanism = ["coalesced", "no_division"]
 // tune     = { BLOCK_X = [32, 64, 16], BLOCK_Y = [8, 4] }
 // requires = ["cdiv(p, BLOCK_Y) <= 65535"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "ROWS x COLUMNS outputs per thread from vector loads, every size known to the compiler"
+// title     = "ROWS x COLUMNS outputs per thread from vector loads; all sizes are compile-time constants"
 // builds_on = "window_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1], ROWS = [1, 2, 4], BLOCK = [256, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per load and store, ROWS x COLUMNS outputs per thread"
+// title     = "nhwc: 16-byte accesses along the channels, ROWS x COLUMNS outputs per thread"
 // builds_on = "nhwc_window_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes", "overlapped_launch"]
 // tune      = { COLUMNS = [1, 2, 4], ROWS = [1, 2], BLOCK = [256, 128] }

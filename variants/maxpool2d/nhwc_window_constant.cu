@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: every size known to the compiler, the window's loads are in flight together"
+// title     = "nhwc: all sizes as compile-time constants: a window's loads are in flight together"
 // builds_on = "nhwc_flat_divmod"
 // mechanism = ["coalesced", "unrolled", "compile_time_sizes", "overlapped_launch"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title        = "one thread per window adds its gradient to its maximum, with atomics onto zeros"
+// title        = "one thread per window adds its gradient to the pixel of its maximum, with an atomic"
 // builds_on    = "gather"
 // mechanism = ["scatter"]
 // reproducible = false

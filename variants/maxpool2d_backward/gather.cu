@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per pixel looks through every window over it"
+// title    = "one thread per input pixel searches every window that contains it for its maximum"
 // mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // requires = ["n * c * h * w <= 4294966272"]

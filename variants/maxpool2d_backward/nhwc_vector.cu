@@ -27,14 +27,14 @@
 // block  = ["BLOCK"]
 //
 // [variant.nhwc_vector]
-// title     = "nhwc: 16 bytes of channels per access, a tile of ROWS x COLUMNS strides per thread"
+// title     = "nhwc: 16-byte accesses along the channels, a tile of ROWS x COLUMNS strides per thread"
 // builds_on = "window_constant"
 // mechanism = ["register_tile"]
 // requires  = ["c * h * w < 2 ** 31"]
 // define    = { REMEMBERED = "0" }
 //
 // [variant.remembered_nhwc_vector]
-// title     = "nhwc: 16 bytes of channels per access, the places of their maxima as 4 or 8 bytes"
+// title     = "nhwc: 16-byte accesses along the channels; saved positions of maxima as vectors of 4 or 8 bytes"
 // builds_on = "remembered_gather"
 // mechanism = ["fewer_operations"]
 // supports  = { search = ["remembered"] }

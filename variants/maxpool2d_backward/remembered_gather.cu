@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per pixel asks every window over it for the place of its maximum"
+// title     = "one thread per input pixel reads the saved position of the maximum of every window around it"
 // builds_on = "gather"
 // mechanism = ["coalesced", "fewer_operations"]
 // tune      = { BLOCK = [256, 128, 512] }

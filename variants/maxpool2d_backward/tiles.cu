@@ -27,12 +27,12 @@
 // block  = ["BLOCK"]
 //
 // [variant.tiles]
-// title     = "a tile of ROWS x COLUMNS strides per thread: each window over it searched once; vectors of a row"
+// title     = "a tile of ROWS x COLUMNS strides per thread: each window is searched once; vector accesses"
 // builds_on = "window_constant"
 // define    = { REMEMBERED = "0" }
 //
 // [variant.remembered_tiles]
-// title     = "a tile of ROWS x COLUMNS strides per thread: vectors of gradients, of places and of a row"
+// title     = "a tile of ROWS x COLUMNS strides per thread: vector loads of gradients and saved positions"
 // builds_on = "remembered_gather"
 // mechanism = ["fewer_operations"]
 // supports  = { search = ["remembered"] }

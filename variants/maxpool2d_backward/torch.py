@@ -1,7 +1,7 @@
 """The gradient of maximum pooling by PyTorch.
 
 /// opbench
-title    = "aten::max_pool2d_with_indices again for its indices, then max_pool2d_with_indices_backward.grad_input"
+title    = "aten::max_pool2d_with_indices for the indices, then max_pool2d_with_indices_backward.grad_input"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "add", "mask"] }
 ///

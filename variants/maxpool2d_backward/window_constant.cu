@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "window, stride and sizes known to the compiler: a search's loads are in flight together"
+// title     = "window, stride and sizes as compile-time constants: the loads of a search are in flight together"
 // builds_on = "gather"
 // mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

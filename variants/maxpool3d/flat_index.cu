@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, its place computed by division from a flat index"
+// title     = "one thread per output, flat grid: coordinates by division and remainder"
 // builds_on = "grid"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }

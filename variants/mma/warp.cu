@@ -28,31 +28,31 @@
 // define  = { FROM_SHARED = "0" }
 //
 // [variant.registers_s8]
-// title   = "mma.sync on fragments of 8-bit whole numbers that stay in registers"
+// title   = "mma.sync on 8-bit integer fragments that stay in registers"
 // product = "s8"
 // supports = { operands = ["i8"], dtype = ["i32"] }
 // define  = { FROM_SHARED = "0" }
 //
 // [variant.shared_bf16]
-// title   = "mma.sync on bf16 fragments that ldmatrix reads from shared memory in every round"
+// title   = "mma.sync on bf16 fragments that ldmatrix loads from shared memory in every round"
 // product = "bf16"
 // supports = { dtype = ["bf16"] }
 // define  = { FROM_SHARED = "1" }
 //
 // [variant.shared_f16]
-// title   = "mma.sync on f16 fragments that ldmatrix reads from shared memory in every round"
+// title   = "mma.sync on f16 fragments that ldmatrix loads from shared memory in every round"
 // product = "f16"
 // supports = { dtype = ["f16"] }
 // define  = { FROM_SHARED = "1" }
 //
 // [variant.shared_tf32]
-// title   = "mma.sync on TF32 fragments that ldmatrix reads from shared memory in every round"
+// title   = "mma.sync on TF32 fragments that ldmatrix loads from shared memory in every round"
 // product = "tf32"
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "1" }
 //
 // [variant.shared_s8]
-// title   = "mma.sync on fragments of 8-bit whole numbers that ldmatrix reads from shared memory in every round"
+// title   = "mma.sync on 8-bit integer fragments that ldmatrix loads from shared memory in every round"
 // product = "s8"
 // supports = { operands = ["i8"], dtype = ["i32"] }
 // define  = { FROM_SHARED = "1" }

@@ -10,28 +10,28 @@
 // shared = "40960"
 //
 // [variant.wgmma_shared_bf16]
-// title     = "wgmma on bf16 operands that both lie in shared memory"
+// title     = "wgmma on bf16 operands, both in shared memory"
 // builds_on = "shared_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { FROM_SHARED = "1" }
 //
 // [variant.wgmma_shared_f16]
-// title     = "wgmma on f16 operands that both lie in shared memory"
+// title     = "wgmma on f16 operands, both in shared memory"
 // builds_on = "shared_f16"
 // product   = "f16"
 // supports  = { dtype = ["f16"] }
 // define    = { FROM_SHARED = "1" }
 //
 // [variant.wgmma_shared_tf32]
-// title     = "wgmma on TF32 operands that both lie in shared memory"
+// title     = "wgmma on TF32 operands, both in shared memory"
 // builds_on = "shared_tf32"
 // product   = "tf32"
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "1" }
 //
 // [variant.wgmma_shared_s8]
-// title     = "wgmma on 8-bit whole numbers that both lie in shared memory"
+// title     = "wgmma on 8-bit integers, both operands in shared memory"
 // builds_on = "shared_s8"
 // product   = "s8"
 // supports  = { operands = ["i8"], dtype = ["i32"] }
@@ -59,7 +59,7 @@
 // define    = { FROM_SHARED = "0" }
 //
 // [variant.wgmma_registers_s8]
-// title     = "wgmma on 8-bit whole numbers, a in registers and b in shared memory"
+// title     = "wgmma on 8-bit integers, a in registers and b in shared memory"
 // builds_on = "registers_s8"
 // product   = "s8"
 // supports  = { operands = ["i8"], dtype = ["i32"] }

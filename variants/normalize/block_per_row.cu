@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "rows: one block per row, sums by shuffles; the second pass reads the row from a cache"
+// title     = "rows: one block per row, sums by warp shuffles; the second pass reads the row from a cache"
 // builds_on = "thread_per_group"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 512, 1024, 128] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "columns: ROWS threads share a group, 32 groups a block; sums in shared memory"
+// title     = "columns: ROWS threads per group, 32 groups per block, sums in shared memory"
 // builds_on = "thread_per_group"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { ROWS = [8, 16, 4, 32] }

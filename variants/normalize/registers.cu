@@ -10,7 +10,7 @@
 // LANES   = "lanes"
 //
 // [variant.rows_registers]
-// title     = "rows: 16-byte accesses, the row in the registers of as many threads as it needs"
+// title     = "rows: 16-byte accesses, the row in registers, with as many threads as it needs"
 // builds_on = "block_per_row"
 // mechanism = ["warp_shuffle", "fewer_barriers"]
 // tune      = { ITEMS = [4, 2, 8, 1], STREAM = [0, 1] }
@@ -29,7 +29,7 @@
 // args   = ["x", "out", "outer"]
 //
 // [variant.columns_registers]
-// title     = "columns: 16-byte accesses, the elements of 32 vectors of groups in the registers of HEIGHT warps"
+// title     = "columns: 16-byte accesses, HEIGHT warps keep 32 vectors of groups in registers"
 // builds_on = "columns"
 // mechanism = ["bank_conflict_free"]
 // tune      = { HEIGHT = [8, 16, 4, 32], STREAM = [0, 1] }

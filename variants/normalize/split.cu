@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "rows of any length: up to SPLIT blocks add up parts of a row, one its parts, and all blocks scale"
+// title     = "rows of any length: up to SPLIT blocks per row add parts, one block adds the sums, all blocks scale"
 // builds_on = "rows_registers"
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "grid_stride"]
 // tune      = { SPLIT = [1024, 256], BLOCK = [256, 512], UNROLL = [4, 2] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per group, which walks along the axis twice"
+// title     = "one thread per group, two passes along the axis"
 // mechanism = ["no_division"]
 // tune      = { BLOCK = [128, 256, 64] }
 // supports  = { norm = ["l1", "l2", "mean_abs", "rms"] }

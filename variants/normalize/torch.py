@@ -1,7 +1,7 @@
 """A quotient by a norm along one axis by PyTorch.
 
 /// opbench
-title    = "the norm by torch.linalg.vector_norm or a mean, then torch.div"
+title    = "torch.linalg.vector_norm or mean, then torch.div"
 modules  = ["cupy", "torch"]
 supports = { norm = ["l1", "l2", "mean_abs", "rms"] }
 ///

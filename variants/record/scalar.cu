@@ -1,5 +1,5 @@
 // /// opbench
-// title  = "one thread per loss, of which one is new"
+// title  = "one thread per loss of the record; one of them writes the new loss"
 // tune   = { BLOCK = [256] }
 //
 // [[launch]]

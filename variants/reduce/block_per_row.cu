@@ -7,7 +7,7 @@
 // dtype = ["f32", "bf16"]
 //
 // [variant.block_per_row]
-// title     = "one block per row, results joined by halves in shared memory"
+// title     = "one block per row, tree reduction in shared memory"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { BLOCK = [256, 128, 512] }
@@ -19,7 +19,7 @@
 // block  = ["BLOCK"]
 //
 // [variant.warp_per_row]
-// title     = "one warp per row, results joined by shuffles: no barrier"
+// title     = "one warp per row, results combined by warp shuffles: no barrier"
 // builds_on = "block_per_row"
 // mechanism = ["coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "unrolled"]
 // tune      = { ROWS_PER_BLOCK = [8, 4] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "ROWS threads per column, whose results are joined in shared memory"
+// title     = "ROWS threads per column, results combined in shared memory"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { ROWS = [8, 4, 16] }

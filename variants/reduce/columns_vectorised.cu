@@ -27,7 +27,7 @@
 // GROUPS    = "max(1, cdiv(VECTORS, WIDTH))"
 //
 // [variant.columns_vectorised]
-// title     = "16-byte loads, ITEMS in flight, and as many rows in a block as the axis needs"
+// title     = "16-byte loads, ITEMS in flight per thread, and as many rows per block as the axis needs"
 // builds_on = "columns_shared"
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [4, 8, 2], STREAM = [0, 1] }
 // define    = { PARTS = "1", OVERLAP = "0" }
@@ -39,7 +39,7 @@
 // args   = ["x", "out"]
 //
 // [variant.columns_split]
-// title     = "PARTS blocks share a long axis, and a second kernel joins their results"
+// title     = "PARTS blocks per output split a long axis; a second kernel combines their results"
 // builds_on = "columns_vectorised"
 // mechanism = ["split_k", "grid_stride"]
 // tune      = { BLOCK = [256, 512], ITEMS = [4, 8], BLOCKS = [1056, 528], STREAM = [1] }
@@ -61,7 +61,7 @@
 // args   = ["partial", "out"]
 //
 // [variant.columns_split_overlapped]
-// title     = "the second kernel is launched early and waits for the first on the multiprocessor"
+// title     = "programmatic dependent launch: the second kernel starts early and waits on the GPU"
 // builds_on = "columns_split"
 // mechanism = ["split_k", "grid_stride", "overlapped_launch"]
 // tune      = { BLOCK = [256, 512], ITEMS = [4, 8], BLOCKS = [1056, 528], STREAM = [1] }

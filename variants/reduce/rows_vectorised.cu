@@ -19,7 +19,7 @@
 // JOINING   = "256"
 //
 // [variant.rows_vectorised]
-// title     = "16-byte loads, ITEMS in flight, by as many threads as a row needs"
+// title     = "16-byte loads, ITEMS in flight per thread, with as many threads as a row needs"
 // builds_on = "warp_per_row"
 // tune      = { ITEMS = [4, 2, 8, 1], STREAM = [0, 1] }
 //
@@ -38,7 +38,7 @@
 // args   = ["x", "out", "outer"]
 //
 // [variant.rows_split]
-// title     = "PARTS blocks share a long row, and a second kernel joins their results"
+// title     = "PARTS blocks split a long row; a second kernel combines their results"
 // builds_on = "rows_vectorised"
 // mechanism = ["split_k", "grid_stride"]
 // tune      = { THREADS = [256, 512], ITEMS = [4, 8, 2], BLOCKS = [1056, 528, 264], STREAM = [1] }
@@ -64,7 +64,7 @@
 // args   = ["partial", "out"]
 //
 // [variant.rows_split_overlapped]
-// title     = "the second kernel is launched early and waits for the first on the multiprocessor"
+// title     = "programmatic dependent launch: the second kernel starts early and waits on the GPU"
 // builds_on = "rows_split"
 // mechanism = ["split_k", "grid_stride", "overlapped_launch"]
 // tune      = { THREADS = [256, 512], ITEMS = [4, 8, 2], BLOCKS = [1056, 528], STREAM = [1] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per element, its output found by division from a flat index"
+// title     = "one thread per element, flat grid: the output by division"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [256, 128, 512] }
 // requires  = ["elements <= 4294966272"]

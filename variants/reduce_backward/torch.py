@@ -1,7 +1,7 @@
 """Gradients of reductions by PyTorch.
 
 /// opbench
-title   = "an expanded view that is copied or divided, or a product with a sign or a quotient"
+title   = "torch expand, then copy or division, or a product with a sign or a quotient"
 modules = ["cupy", "torch"]
 
 [supports]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, UNROLL vectors per thread, sizes as constants"
+// title     = "16-byte accesses, UNROLL vectors per thread; sizes are compile-time constants"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "flat_index", "compile_time_sizes"]
 // tune      = { UNROLL = [2, 1, 4], BLOCK = [256, 512], STREAM = [0, 1] }

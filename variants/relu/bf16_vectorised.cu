@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "bf16: 16 bytes of elements per access, compared two at a time; UNROLL of them in flight"
+// title     = "bf16: 16-byte accesses, packed maximum of two elements, UNROLL vectors in flight per thread"
 // builds_on = "vec4_unrolled"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [2, 1, 4], BLOCK = [256, 512], STREAM = [0, 1] }

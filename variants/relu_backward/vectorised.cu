@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses: 4 floats or 8 bf16 per thread, UNROLL of them in flight"
+// title     = "16-byte accesses (4 floats or 8 bf16), UNROLL vectors in flight per thread"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 128, 512], STREAM = [0, 1] }

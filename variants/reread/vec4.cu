@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float4 loads that bypass L1, the whole array again in every round"
+// title     = "float4 loads that bypass L1; every round reads the whole array again"
 // mechanism = ["coalesced", "vectorised_access", "warp_shuffle", "grid_stride"]
 // tune      = { BLOCKS_PER_SM = [2, 4, 8] }
 // requires  = ["n <= 2 ** 31 - 2 ** 20"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row, two passes, the sum by shuffles and shared memory"
+// title     = "one block per row, two passes, the sum by warp shuffles and shared memory"
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }

@@ -22,13 +22,13 @@
 // args   = ["x", "residual?", "weight", "out", "rstd", "sum?", "rows"]
 //
 // [variant.vectorised]
-// title     = "16-byte accesses, the row in the registers of as many threads as it needs"
+// title     = "16-byte accesses, the row in registers, with as many threads as it needs"
 // builds_on = "warp_registers"
 // tune      = { ITEMS = [2, 1, 4, 8], STREAM = [0, 1] }
 // define    = { BLOCKS = "0", REGISTERS = "16 * ITEMS" }
 //
 // [variant.persistent]
-// title     = "BLOCKS blocks per multiprocessor, each loading its next row while it normalises one"
+// title     = "persistent blocks, BLOCKS per multiprocessor: each loads its next row while it normalises one"
 // builds_on = "vectorised"
 // mechanism = ["persistent", "double_buffer"]
 // tune      = { ITEMS = [2, 1, 4], STREAM = [0, 1], BLOCKS = [4, 2, 1, 8] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row for dx; blocks of 32 columns by DOWN rows for dweight"
+// title     = "one block per row for dx; blocks of 32 columns x DOWN rows for dweight"
 // builds_on = "naive"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024], DOWN = [16, 8, 32] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses; a block loads its next row while it computes one"
+// title     = "16-byte accesses; a block loads its next row while it computes the current one"
 // builds_on = "registers"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

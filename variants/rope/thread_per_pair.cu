@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per pair: two elements, a cosine and a sine"
+// title     = "one thread per pair of elements, with one cosine and one sine"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { pairs = ["halves", "neighbours"], direction = ["forward", "backward"], dtype = ["f32", "bf16"] }

@@ -1,7 +1,7 @@
 """Rotation of pairs by PyTorch.
 
 /// opbench
-title    = "two products, the swapped pairs and a sum, in the dtype of x, as models in PyTorch write it"
+title    = "torch: two products, swapped pairs and a sum in the dtype of x, as models in PyTorch write it"
 modules  = ["cupy", "torch"]
 supports = { pairs = ["halves", "neighbours"], direction = ["forward", "backward"], dtype = ["f32"] }
 ///

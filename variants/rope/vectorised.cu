@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, a grid dimension for the tokens: a token's heads share its cosines and sines"
+// title     = "16-byte accesses, one grid dimension for the tokens: the heads of a token share cosines and sines"
 // builds_on = "thread_per_pair"
 // mechanism = ["coalesced", "vectorised_access", "compile_time_sizes"]
 // tune      = { BLOCK = [128, 64, 256] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row: neighbouring threads read neighbouring elements, sums by halving in shared memory"
+// title     = "one block per row: coalesced loads, tree reduction in shared memory"
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { BLOCK = [256, 512, 1024] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "histograms of masses and numbers in shared memory: a pass settles 10 bits of the smallest kept one"
+// title     = "radix select: histograms of probabilities and counts, 10 bits of the threshold per pass"
 // builds_on = "warp_sums"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_barriers", "fewer_passes", "compile_time_sizes",

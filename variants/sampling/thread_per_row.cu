@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per row: bisection of the smallest kept probability, a pass over the row for each bit"
+// title     = "one thread per row: bisection of the probability threshold, one pass over the row per bit"
 // tune      = { BLOCK = [64, 32, 128] }
 // supports  = { filter = ["top_k_top_p", "top_k", "top_p"], dtype = ["f32", "bf16", "f16"] }
 //

@@ -1,7 +1,7 @@
 """Sampling by PyTorch.
 
 /// opbench
-title    = "sort, running sums of float64, and the first running sum greater than the random number"
+title    = "torch.sort, float64 cumulative sums, and the first one greater than the random number"
 modules  = ["cupy", "torch"]
 supports = { filter = ["top_k_top_p", "top_k", "top_p"], dtype = ["f32", "bf16", "f16"] }
 ///

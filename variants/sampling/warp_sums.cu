@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte loads and sums by shuffles; each pass tests several limits and settles BITS bits"
+// title     = "16-byte loads, sums by warp shuffles; each pass tests several thresholds and finds BITS bits"
 // builds_on = "block_per_row"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_barriers", "fewer_passes", "compile_time_sizes",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x; each number is converted to float"
+// title     = "one thread per output, threadIdx.x along the columns; each number is converted to float"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // supports  = { scaling = ["tensor", "row", "block"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }

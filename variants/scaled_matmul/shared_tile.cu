@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "64 x 64 outputs per block: four numbers a load, converted once into shared memory, 4 x 4 sums a thread"
+// title     = "shared-memory tiles, converted once per block; four numbers per load, 4 x 4 outputs per thread"
 // builds_on = "naive"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = 64, n = 64, k = "BK" }

@@ -1,7 +1,7 @@
 """cuBLAS's product of 8-bit floats through PyTorch.
 
 /// opbench
-title     = "torch._scaled_mm: cuBLAS with scales of tensors, rows or blocks"
+title     = "torch._scaled_mm: cuBLAS with scales per tensor, row or block"
 precision = "fp8"
 modules   = ["cupy", "torch"]
 supports  = { scaling = ["tensor", "row", "block"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }

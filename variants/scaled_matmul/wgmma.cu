@@ -29,14 +29,14 @@
 // args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
 //
 // [variant.wgmma]
-// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters may share copies of b"
+// title     = "8-bit wgmma with a TMA pipeline in persistent blocks; a cluster may share loads of b (multicast)"
 // builds_on = "mma"
 // supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
 // where     = ["(BN, GROUP, CLUSTER) in ((256, 8, 1), (256, 16, 1), (256, 8, 2), (128, 8, 1))"]
 //
 // [variant.wgmma_promoted]
-// title     = "the same with sums of 128 k, which are scaled and added in float32 while the other warpgroup multiplies"
+// title     = "wgmma with a new sum every 128 steps of k, scaled and added in float32 (two-level accumulation)"
 // builds_on = "wgmma"
 // supports  = { scaling = ["block", "tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // define    = { PROMOTED = "1" }

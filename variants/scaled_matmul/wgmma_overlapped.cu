@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a tile is packed to bf16 in registers and stored while the next one is multiplied"
+// title     = "overlapped epilogue: a tile is converted to bf16 and stored while the next one is multiplied"
 // builds_on = "wgmma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row: BLOCK elements at a time, combined in log2(BLOCK) steps in shared memory"
+// title     = "one block per row: Hillis-Steele scan of BLOCK elements in log2(BLOCK) steps in shared memory"
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title  = "one thread per row, which walks along it"
+// title  = "one thread per row, sequential scan"
 // tune   = { BLOCK = [64, 128, 256] }
 //
 // [supports]

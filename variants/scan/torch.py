@@ -1,7 +1,7 @@
 """Scans by PyTorch.
 
 /// opbench
-title   = "torch.cumsum or cumprod along the row; for the other direction between two calls of flip"
+title   = "torch.cumsum or cumprod along the row, between two flips for the reverse direction"
 modules = ["cupy", "torch"]
 
 [supports]

@@ -34,7 +34,7 @@
 // args   = ["x", "mask?", "out"]
 //
 // [variant.look_back]
-// title     = "one block per chunk, which takes the result of the chunks before it from their blocks: one pass"
+// title     = "decoupled look-back: one block per chunk, which gets the prefix of earlier chunks from their blocks"
 // builds_on = "vectorised"
 // mechanism = ["split_k"]
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [4, 2, 8] }

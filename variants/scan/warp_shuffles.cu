@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "results of a warp combined by shuffles, those of the warps in shared memory: two barriers per chunk"
+// title     = "scan of each warp by shuffles, of the warps' totals in shared memory: two barriers per chunk"
 // builds_on = "block_per_row"
 // mechanism = ["coalesced", "warp_shuffle", "fewer_barriers"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "32 columns by ROWS rows of threads per segment, partial sums added in shared memory"
+// title     = "one block of 32 columns x ROWS rows per segment, partial results combined in shared memory"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { ROWS = [8, 16, 32] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x, walks down its segment"
+// title     = "one thread per output, threadIdx.x along the columns; each thread loops over its segment"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [128, 64, 256] }
 // define    = { BF16 = "dtype == 'bf16'", MEAN = "op == 'mean'", ACROSS = "cdiv(cols, BLOCK)" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, AHEAD rows of a thread in flight together"
+// title     = "16-byte accesses, AHEAD rows in flight per thread"
 // builds_on = "block_per_segment"
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "unrolled"]
 // tune      = { ROWS = [8, 4, 16], AHEAD = [4, 8, 2] }

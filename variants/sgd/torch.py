@@ -1,7 +1,7 @@
 """Stochastic gradient descent by PyTorch.
 
 /// opbench
-title    = "aten::_fused_sgd_, what fused=True calls, behind a mul of the gradient by the factor"
+title    = "aten::_fused_sgd_ (torch.optim with fused=True), after scaling the gradient"
 modules  = ["cupy", "torch"]
 supports = { momentum = ["no", "yes"], copy = ["none", "bf16"] }
 in_place = true

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, UNROLL vectors of all arrays in flight"
+// title     = "16-byte accesses, UNROLL vectors of all arrays in flight per thread"
 // builds_on = "scalar"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }

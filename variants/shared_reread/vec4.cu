@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float4 reads of a staged piece, again in every round"
+// title     = "float4 loads from shared memory; every round reads the same tile again"
 // mechanism = ["coalesced", "vectorised_access", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }
 // workspace = { partial = "cdiv(n, 16 * BLOCK)" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "maximum and sum in one pass: the sum is rescaled whenever the maximum grows"
+// title     = "online softmax: maximum and sum in one pass; each new maximum rescales the sum"
 // builds_on = "block_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, THREADS lanes per row with the row in registers"
+// title     = "16-byte accesses, THREADS lanes per row, which keep the row in registers"
 // builds_on = "warp_registers"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

@@ -1,7 +1,7 @@
 """The gradient of softmax by PyTorch.
 
 /// opbench
-title    = "aten::_softmax_backward_data.out, what autograd calls for torch.softmax"
+title    = "aten::_softmax_backward_data.out, which autograd calls for torch.softmax"
 modules  = ["cupy", "torch"]
 supports = { dtype = ["f32", "bf16"] }
 ///

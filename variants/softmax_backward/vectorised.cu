@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses, THREADS lanes per row with both rows in registers: read once"
+// title     = "16-byte accesses, THREADS lanes per row, which keep both rows in registers: read once"
 // builds_on = "block_per_row"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

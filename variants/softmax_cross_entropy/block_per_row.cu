@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row: loss and gradient in one kernel, row losses to a workspace, added in order"
+// title     = "one block per row, loss and gradient in one kernel; a second kernel adds the losses in fixed order"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }

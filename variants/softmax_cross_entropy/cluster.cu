@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "long rows: CLUSTER blocks per row, the row in registers as it is stored, read once and written once"
+// title     = "long rows: a cluster of CLUSTER blocks keeps a row in registers: read once, written once"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block for all rows, a thread for each: loss and gradient in one launch"
+// title     = "one block for all rows, one thread per row: loss and gradient in one launch"
 // builds_on = "block_per_row"
 // mechanism = ["block_reduction", "compile_time_sizes", "fused"]
 // tune      = { BLOCK = [128, 256, 512, 1024] }

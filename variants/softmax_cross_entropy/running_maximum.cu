@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the loss alone: one pass over the row, whose sum is rescaled where a new maximum appears"
+// title     = "loss without gradient: online softmax in one pass; each new maximum rescales the sum"
 // builds_on = "cluster"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "compile_time_sizes",

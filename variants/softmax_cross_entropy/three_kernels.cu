@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "three kernels: log-softmax, the losses of the labels, the gradient"
+// title     = "three kernels: log-softmax, the loss of each row, the gradient"
 // mechanism = ["block_reduction"]
 // tune      = { BLOCK = [128, 64, 256] }
 // define    = { BF16 = "dtype == 'bf16'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "long rows: a resident block holds a row in registers and shared memory, and fetches the next meanwhile"
+// title     = "long rows: persistent blocks keep a row in registers and shared memory and load the next row"
 // builds_on = "cluster"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",

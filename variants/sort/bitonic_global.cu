@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a bitonic network in global memory: each step compares and exchanges n / 2 pairs"
+// title     = "bitonic sort in global memory: each step compares and exchanges n / 2 pairs"
 // mechanism = ["grid_stride"]
 // tune      = { BLOCK = [1024, 512], BLOCKS_PER_SM = [2, 4] }
 // where     = ["BLOCK * BLOCKS_PER_SM == 2048"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the steps of a bitonic network that stay within a tile are done in shared memory"
+// title     = "bitonic sort; the steps that stay within a tile run in shared memory"
 // builds_on = "bitonic_global"
 // mechanism = ["coalesced", "grid_stride", "shared_memory_tile", "fewer_passes"]
 // tune      = { BLOCK = [512], BLOCKS_PER_SM = [4], TILE = [4096, 8192] }

@@ -1,7 +1,7 @@
 """Sorts by Thrust, through CuPy.
 
 /// opbench
-title   = "a copy and cupy.ndarray.sort, which is Thrust's sort in place"
+title   = "a copy, then cupy.ndarray.sort (Thrust, in place)"
 modules = ["cupy"]
 
 [supports]

@@ -49,14 +49,14 @@
 // shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["keys", "out", "sums", "n"]
 // [variant.onesweep]
-// title     = "all digits are counted in one pass; each pass then reads and writes once, by decoupled look-back"
+// title     = "onesweep: one histogram pass for all digits; each pass reads and writes once, by decoupled look-back"
 // builds_on = "radix_reordered"
 // tune      = { BLOCK = [512, 256], ITEMS = [12, 16], AHEAD = [16, 32, 4] }
 // where     = ["BLOCK == 512 or ITEMS == 12", "AHEAD == 16 or (BLOCK == 512 and ITEMS == 12)"]
 // define    = { LATE = "0" }
 //
 // [variant.onesweep_late_look_back]
-// title     = "keys are put in order in shared memory before the look-back, while tiles before publish their sums"
+// title     = "onesweep; keys are ordered in shared memory before the look-back, while earlier tiles publish sums"
 // builds_on = "onesweep"
 // tune      = { BLOCK = [512, 384], ITEMS = [16, 20, 12], RESIDENT = [2, 3] }
 // where     = ["(BLOCK, ITEMS, RESIDENT) in ((512, 16, 2), (512, 12, 2), (384, 20, 2), (384, 16, 3))"]

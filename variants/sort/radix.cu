@@ -84,12 +84,12 @@
 // args   = ["keys", "out", "counts", "n", "3"]
 //
 // [variant.radix]
-// title     = "radix sort by 8 bits at a time: count digits, add up the counts, move the keys; one block per part"
+// title     = "radix sort, 8 bits per pass: histogram, scan, scatter; one block per part of the keys"
 // builds_on = "bitonic_shared"
 // define    = { REORDER = "0" }
 //
 // [variant.radix_reordered]
-// title     = "the keys of a tile are put in order in shared memory, so that neighbours are stored to neighbours"
+// title     = "radix sort; the keys of a tile are ordered in shared memory first, so that stores are coalesced"
 // builds_on = "radix"
 // mechanism = ["coalesced_stores", "shared_memory_tile"]
 // define    = { REORDER = "1" }

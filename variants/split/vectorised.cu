@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses over a flat index whose divisions the compiler knows, UNROLL vectors per thread"
+// title     = "16-byte accesses, UNROLL vectors per thread; sizes are compile-time constants, so division is cheap"
 // builds_on = "runs"
 // mechanism = ["coalesced", "vectorised_access", "unrolled"]
 // tune      = { UNROLL = [1, 2, 4], BLOCK = [256, 512], STREAM = [0, 1] }

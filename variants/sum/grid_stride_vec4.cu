@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float4 loads in a grid-stride loop, one atomic addition per block"
+// title     = "grid-stride loop with float4 loads, one atomic addition per block"
 // builds_on = "shuffle"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "uniform_warps", "fewer_barriers", "warp_shuffle",

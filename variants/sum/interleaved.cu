@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tree in shared memory, interleaved addressing with a modulo"
+// title     = "tree reduction in shared memory, interleaved addressing with a modulo"
 // mechanism = ["coalesced", "block_reduction"]
 // tune      = { BLOCK = [256, 512, 1024] }
 // workspace = { partial = "cdiv(n, BLOCK)", partial_2 = "cdiv(n, BLOCK ** 2)" }

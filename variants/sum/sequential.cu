@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tree in shared memory, sequential addressing"
+// title     = "tree reduction in shared memory, sequential addressing"
 // builds_on = "interleaved"
 // mechanism = ["coalesced", "block_reduction", "uniform_warps"]
 // tune      = { BLOCK = [256, 512, 1024] }

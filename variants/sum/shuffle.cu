@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "warp shuffles instead of a tree in shared memory"
+// title     = "warp shuffles instead of a tree reduction in shared memory"
 // builds_on = "unrolled_last_warp"
 // mechanism = ["coalesced", "block_reduction", "uniform_warps", "fewer_barriers", "warp_shuffle"]
 // tune      = { BLOCK = [256, 512, 1024] }

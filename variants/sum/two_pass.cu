@@ -21,11 +21,11 @@
 // args   = ["partial", "out", "min(cdiv(n, 4 * BLOCK), BLOCKS)"]
 //
 // [variant.two_pass]
-// title     = "a fixed number of block sums, then one block that adds them in a fixed order"
+// title     = "two kernels: a fixed number of block sums, then one block that adds them in fixed order"
 // builds_on = "grid_stride_vec4"
 //
 // [variant.two_pass_overlapped]
-// title     = "the block that adds the block sums is launched early and waits for the others on the multiprocessor"
+// title     = "programmatic dependent launch: the second kernel starts early and waits on the GPU"
 // builds_on = "two_pass"
 // mechanism = ["overlapped_launch"]
 // where     = ["UNROLL == 4 and BLOCK * BLOCKS == 270336"]

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the last six steps run in one warp without barriers of the block"
+// title     = "the last six steps run in one warp without block-wide barriers"
 // builds_on = "first_add_on_load"
 // mechanism = ["coalesced", "block_reduction", "uniform_warps", "fewer_barriers"]
 // tune      = { BLOCK = [256, 512, 1024] }

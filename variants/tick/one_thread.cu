@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread: a sum, a look-up and two powers in double"
+// title    = "one thread: a sum, a table look-up and two powers in double precision"
 // supports = { factor = ["one", "later"] }
 // define   = { FACTOR = "factor == 'one'" }
 //

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per element, writes coalesced, reads a row apart"
+// title     = "one thread per element: coalesced writes, reads with the stride of a row"
 // builds_on = "naive_write_strided"
 // mechanism = ["coalesced_stores"]
 // tune      = { COLS = [4, 8, 16] }

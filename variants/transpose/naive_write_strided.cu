@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per element, reads coalesced, writes a row apart"
+// title    = "one thread per element: coalesced reads, writes with the stride of a row"
 // tune     = { ROWS = [4, 8, 16] }
 // requires = ["cdiv(rows, ROWS) <= 65535"]
 //

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one padding word per tile row: no bank conflicts"
+// title     = "one padding word per row of the shared-memory tile: no bank conflicts"
 // builds_on = "shared"
 // mechanism = ["coalesced", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [4, 8, 16, 32] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "32×32 tile turned in shared memory: both sides coalesced"
+// title     = "32×32 shared-memory tile, transposed: loads and stores are coalesced"
 // builds_on = "naive_read_strided"
 // mechanism = ["coalesced", "shared_memory_transpose"]
 // tune      = { ROWS = [4, 8, 16, 32] }

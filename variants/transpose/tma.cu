@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tiles by TMA, one copy in and one out, turned in place, 4×4 in registers"
+// title     = "TMA loads and stores each tile, which is transposed in place, 4×4 elements in registers at a time"
 // builds_on = "vectorised"
 // mechanism = ["shared_memory_transpose", "bank_conflict_free", "tma"]
 // tune      = { ROWS = [64, 128], COLS = [64, 128] }

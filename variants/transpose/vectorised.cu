@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float4 on all four sides: 4×4 turned in registers, 64×64 through a swizzled tile"
+// title     = "float4 loads and stores: 4×4 transposed in registers, 64×64 through a swizzled shared-memory tile"
 // builds_on = "padded"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_transpose", "bank_conflict_free"]
 // tune      = { ROWS = [8, 4, 16], BAND = [1, 8] }

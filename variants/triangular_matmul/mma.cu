@@ -16,7 +16,7 @@
 // shared = "STAGES * 2 * TILE * 128"
 //
 // [variant.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages, over the steps within both triangles"
+// title     = "bf16 mma.sync with a cp.async pipeline, over the steps inside both triangles"
 // builds_on = "register_tile"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -25,7 +25,7 @@
 // where     = ["(TILE, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "register_tile"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

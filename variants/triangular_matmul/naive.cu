@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, which adds up only the products within both triangles"
+// title     = "one thread per output, which adds only the products inside both triangles"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // supports  = { triangle = ["upper", "lower"] }

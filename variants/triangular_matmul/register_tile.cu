@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "8 x 8 outputs per thread in registers, float4 accesses; blocks with the most steps start first"
+// title     = "register tiles of 8 x 8 outputs per thread, float4 accesses; blocks with the most steps start first"
 // builds_on = "shared_tile"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = "TILE", n = "TILE", k = "BK" }

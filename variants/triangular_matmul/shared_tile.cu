@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TILE x TILE outputs per block, operands staged in shared memory, tiles of zeros skipped"
+// title     = "shared-memory tiles of both operands, TILE x TILE outputs per block; tiles of zeros are skipped"
 // builds_on = "naive"
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tile      = { m = "TILE", n = "TILE", k = "TILE" }

@@ -1,7 +1,7 @@
 """A triangular product by PyTorch, which has no operator of its own for it.
 
 /// opbench
-title     = "torch.mm of the whole matrices, then triu_ or tril_; full float32 or bf16"
+title     = "torch.mm of the whole matrices, then triu_ or tril_; float32 without TF32, or bf16"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { triangle = ["upper", "lower"], dtype = ["f32", "bf16"] }

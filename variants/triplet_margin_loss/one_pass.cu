@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "loss and gradients in one pass: a block has a row, which it reads again from a cache"
+// title     = "loss and gradients in one kernel: one block per row, which it reads a second time from a cache"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "all three rows in the registers of as many threads as they need: each input is read once"
+// title     = "all three rows in registers, with as many threads as they need: each input is read once"
 // builds_on = "vectorised"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "compile_time_sizes", "fewer_barriers",

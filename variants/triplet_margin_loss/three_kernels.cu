@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "three kernels: the distances and losses of rows, their mean, the gradients"
+// title     = "three kernels: distances and losses of the rows, their mean, the gradients"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'" }

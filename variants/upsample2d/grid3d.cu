@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, a grid dimension each for columns, rows and planes"
+// title     = "one thread per output, 3-D grid: columns on x, rows on y, planes on z"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK_X = [64, 32, 128], BLOCK_Y = [4, 8] }

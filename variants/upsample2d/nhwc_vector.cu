@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per load and store, each pixel written scale x scale times"
+// title     = "nhwc: 16-byte accesses along the channels, each pixel written scale x scale times"
 // builds_on = "nhwc_flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [1, 2, 4], BLOCK = [256, 128], STREAM = [0, 1] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per input pixel: it writes all scale x scale outputs of it"
+// title     = "one thread per input pixel, which writes the scale x scale outputs of the pixel"
 // builds_on = "scale_constant"
 // mechanism = ["coalesced", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "scale and sizes known to the compiler: divisions become multiplications and shifts"
+// title     = "scale and sizes as compile-time constants: divisions become multiplications and shifts"
 // builds_on = "grid3d"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

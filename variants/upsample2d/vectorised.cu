@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte stores: a thread turns the pixels under one vector of outputs into scale rows, ROWS times"
+// title     = "16-byte stores: a thread writes a vector of outputs in scale rows, for ROWS input rows"
 // builds_on = "quad"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { ROWS = [1, 2, 4], BLOCK = [256, 128], STREAM = [0, 1] }

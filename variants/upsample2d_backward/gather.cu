@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per small pixel adds up the large ones made of it"
+// title    = "one thread per input pixel adds the gradients of all outputs that used it"
 // mechanism = ["coalesced"]
 // tune     = { BLOCK = [256, 128, 512] }
 // define   = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", BILINEAR = "mode == 'bilinear'" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per access"
+// title     = "nhwc: 16-byte accesses along the channels"
 // builds_on = "scale_constant"
 // mechanism = ["coalesced", "vectorised_access", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "scale and sizes known to the compiler: loads in flight together, weights worked out by it"
+// title     = "scale and sizes as compile-time constants: loads in flight together, interpolation weights constant"
 // builds_on = "gather"
 // mechanism = ["coalesced", "unrolled", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

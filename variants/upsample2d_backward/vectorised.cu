@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "COLUMNS small pixels per thread from vectors of the large rows over them"
+// title     = "COLUMNS input pixels per thread, with vector loads of the output rows"
 // builds_on = "scale_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [2, 4, 1, 8], BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels per load and store, one thread for the 2 x 2 outputs of a pixel of low"
+// title     = "nhwc: 16-byte accesses along the channels, one thread for the 2 x 2 outputs of a pixel of low"
 // builds_on = "sizes_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { COLUMNS = [1, 2], BLOCK = [256, 128], STREAM = [0, 1] }

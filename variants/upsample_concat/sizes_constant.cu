@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "every size known to the compiler: divisions become multiplications and shifts"
+// title     = "all sizes as compile-time constants: divisions become multiplications and shifts"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

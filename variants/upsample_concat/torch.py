@@ -1,7 +1,7 @@
 """Upsampling and concatenation by PyTorch.
 
 /// opbench
-title    = "torch.nn.functional.interpolate into a buffer of its own, then torch.cat(out=out)"
+title    = "torch.nn.functional.interpolate into a temporary buffer, then torch.cat(out=out)"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses: a thread writes one vector of two rows, copied from skip or doubled from low"
+// title     = "16-byte accesses: a thread writes one vector in two rows, copied from skip or upsampled from low"
 // builds_on = "sizes_constant"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { ROWS = [1, 2], BLOCK = [256, 128], STREAM = [0, 1] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: 16 bytes of channels of 2x2 pixels per thread, stored as they are or added up"
+// title     = "nhwc: 16-byte accesses along the channels, 2x2 pixels per thread, copied or added"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512], STREAM = [0, 1] }

@@ -1,7 +1,7 @@
 """The gradients of an upsampled image joined to another, by PyTorch.
 
 /// opbench
-title    = "a copy of the skip's channels, and aten::upsample_nearest2d_backward.grad_input of the others"
+title    = "torch copy of the skip channels, and aten::upsample_nearest2d_backward.grad_input of the others"
 modules  = ["cupy", "torch"]
 supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses: a vector of two rows per thread, stored as they are or added up; no division"
+// title     = "16-byte accesses: one vector in two rows per thread, copied or added; no division"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "unrolled", "compile_time_sizes"]
 // tune      = { UNROLL = [1, 2], BLOCK = [256, 128, 512], STREAM = [0, 1] }

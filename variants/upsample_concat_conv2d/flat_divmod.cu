@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per output, its place found by division from a flat index; each tap read where it was stored"
+// title    = "one thread per output, flat grid; each filter element reads skip or low directly"
 // mechanism = ["flat_index"]
 // tune     = { BLOCK = [128, 256] }
 // define.NHWC = "layout == 'nhwc'"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nchw: implicit matrix product, skip and low gathered straight into register-tiled blocks"
+// title     = "nchw: implicit GEMM with register tiles, which gathers skip and low directly"
 // builds_on = "flat_divmod"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -30,7 +30,7 @@
 // args   = ["low", "skip", "filters", "bias?", "out", "n", "c1", "c2", "h", "w", "k"]
 //
 // [variant.nhwc_four_filters_bf16]
-// title     = "2x2 filters of summed weights on the small image, one for each parity: 17 of 27 products; bf16 mma.sync"
+// title     = "2x2 filters of summed weights on the small image, one per pixel parity, save 10 of 27 products; bf16"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -41,7 +41,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
 // [variant.nhwc_four_filters_tf32]
-// title     = "2x2 filters of summed weights on the small image, one for each parity: 17 of 27 products; tf32 mma.sync"
+// title     = "2x2 filters of summed weights on the small image, one per pixel parity, save 10 of 27 products; TF32"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0"]
@@ -51,7 +51,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
 // [variant.nhwc_four_filters_tf32_corrected]
-// title     = "float32 accuracy: summed 2x2 filters, one tf32 product and two in bf16 of the digits that tf32 drops"
+// title     = "nhwc_four_filters with float32 accuracy: one TF32 product plus two bf16 products of rounding errors"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

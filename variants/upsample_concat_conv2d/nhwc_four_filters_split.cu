@@ -40,7 +40,7 @@
 // args   = ["bias?", "out", "partial", "4 * n * h * w * k", "k"]
 //
 // [variant.nhwc_four_filters_bf16_split]
-// title     = "nhwc_four_filters_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_four_filters_bf16 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_four_filters_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -48,14 +48,14 @@
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "3 if BM == 64 else 2" }
 //
 // [variant.nhwc_four_filters_tf32_split]
-// title     = "nhwc_four_filters_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_four_filters_tf32 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_four_filters_tf32"
 // product   = "tf32"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0"]
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "3 if BM == 64 else 2" }
 //
 // [variant.nhwc_four_filters_tf32_corrected_split]
-// title     = "nhwc_four_filters_tf32_corrected with its depth split over SPLIT blocks, parts added in fixed order"
+// title     = "nhwc_four_filters_tf32_corrected with split-K: SPLIT blocks per tile, sums added in fixed order"
 // builds_on = "nhwc_four_filters_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

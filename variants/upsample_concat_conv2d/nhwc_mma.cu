@@ -20,7 +20,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 //
 // [variant.nhwc_mma_bf16]
-// title     = "implicit matrix product that reads skip and low where they lie: bf16 mma.sync, cp.async in STAGES"
+// title     = "implicit GEMM that reads skip and low directly: bf16 mma.sync, cp.async pipeline of STAGES stages"
 // builds_on = "flat_divmod"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -31,7 +31,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 and ALIGNED else 2"
 //
 // [variant.nhwc_mma_tf32]
-// title     = "implicit matrix product that reads skip and low where they lie: tf32 mma.sync, cp.async in STAGES"
+// title     = "implicit GEMM that reads skip and low directly: TF32 mma.sync, cp.async pipeline of STAGES stages"
 // builds_on = "flat_divmod"
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
@@ -41,7 +41,7 @@
 // define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
 //
 // [variant.nhwc_mma_tf32_corrected]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

@@ -53,7 +53,7 @@
 // box     = [64, 1, 8, 1, 1]
 //
 // [variant.nhwc_wgmma_four_filters_bf16]
-// title     = "2x2 filters of summed weights by wgmma: TMA takes every other pixel of the skip; 17 of 27 products"
+// title     = "nhwc_four_filters by wgmma and TMA in bf16: TMA loads every other pixel of the skip"
 // builds_on = "nhwc_four_filters_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -75,7 +75,7 @@
 // args   = ["map_low", "map_skip", "map_of_low", "map_of_skip", "bias?", "map_out", "n", "c1", "c2", "h", "w", "k"]
 //
 // [variant.nhwc_wgmma_four_filters_tf32]
-// title     = "TF32: 2x2 filters of summed weights by wgmma, every other pixel of the skip by TMA; 17 of 27 products"
+// title     = "nhwc_four_filters by wgmma and TMA in TF32: TMA loads every other pixel of the skip"
 // builds_on = "nhwc_four_filters_tf32"
 // product   = "tf32"
 // requires  = ["c1 % 4 == 0 and c2 % 4 == 0 and k % 2 == 0"]

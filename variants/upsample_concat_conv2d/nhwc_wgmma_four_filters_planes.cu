@@ -93,7 +93,7 @@
 // ]
 //
 // [variant.nhwc_wgmma_four_filters_f16]
-// title     = "TF32's accuracy from f16, at twice its rate: summed 2x2 filters, passes that round and scale images"
+// title     = "TF32 accuracy by f16 wgmma at twice the rate: separate kernels round and scale images and filters"
 // builds_on = "nhwc_wgmma_four_filters_tf32"
 // product   = "f16"
 // precision = "tf32"
@@ -101,7 +101,7 @@
 // tune      = { BM = [128], BN = [128, 256, 64] }
 //
 // [variant.nhwc_wgmma_four_filters_planes]
-// title     = "float32 accuracy from f16: summed 2x2 filters and both images in two planes, three products"
+// title     = "wgmma with float32 accuracy: filters and images split into two f16 parts, three products"
 // builds_on = "nhwc_wgmma_four_filters_f16"
 // mechanism = ["vectorised_access", "operand_split"]
 // product   = "f16x3"

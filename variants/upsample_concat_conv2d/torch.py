@@ -1,7 +1,7 @@
 """Upsampling, concatenation and convolution by PyTorch and cuDNN, in true float32 or bf16.
 
 /// opbench
-title     = "torch.nn.functional.interpolate and torch.cat into buffers of their own, then cuDNN's fastest convolution"
+title     = "torch interpolate and cat into temporary buffers, then the fastest convolution of cuDNN"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]
