@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "filter size and stride are compile-time constants, so that the filter loops unroll"
+// title     = "filter size and stride as compile-time constants: the filter loops are unrolled"
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4] }

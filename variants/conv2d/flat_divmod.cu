@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, flat grid: indices come back by division and remainder"
+// title     = "one thread per output, flat grid: coordinates by division and remainder"
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "flat_index"]
 // tune      = { BLOCK = [128, 256, 512] }

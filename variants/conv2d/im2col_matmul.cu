@@ -3,7 +3,7 @@
 // tile      = { m = "BM", n = "BN", k = "BK" }
 //
 // [variant.im2col_matmul]
-// title     = "im2col into a workspace, then one register-tiled matrix product over all images"
+// title     = "im2col into a workspace, then one register-tiled GEMM over all images"
 // builds_on = "multi_channel_out"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if p * q % 4 == 0 else 0", POINTWISE = "0" }
@@ -22,7 +22,7 @@
 // args   = ["weight", "columns", "out", "k", "c * r * s", "n", "p * q"]
 //
 // [variant.pointwise_gemm]
-// title     = "1x1 filters as a plain register-tiled matrix product on the image itself"
+// title     = "1x1 filters as a register-tiled GEMM that reads the image directly"
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 32, 128], BN = [128, 64], BK = [8] }
 // define    = { PLANE4 = "1 if h * w % 4 == 0 else 0", POINTWISE = "1" }

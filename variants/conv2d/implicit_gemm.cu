@@ -4,7 +4,7 @@
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
 //
 // [variant.implicit_gemm]
-// title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
+// title     = "implicit GEMM with register tiles: the image is gathered directly, filter position outermost"
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
@@ -33,7 +33,7 @@
 // ]
 //
 // [variant.implicit_gemm_split]
-// title     = "implicit matrix product with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "implicit GEMM with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "implicit_gemm"
 // mechanism = ["split_k"]
 // tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }

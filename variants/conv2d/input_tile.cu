@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "input tile with its halo staged in shared memory, CHANNELS input channels at a time"
+// title     = "shared-memory tile of the image with its halo, CHANNELS input channels at a time"
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "shared_memory_tile", "fewer_barriers"]
 // tune      = { TILE_P = [8, 4], TILE_Q = [32], CHANNELS = [4, 1] }

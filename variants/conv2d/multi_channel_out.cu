@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "each thread computes OUT output channels of a pixel: one image load feeds OUT multiply-adds"
+// title     = "OUT output channels of a pixel per thread: each image load is used for OUT multiply-adds"
 // builds_on = "filter_constant"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes"]
 // tune      = { OUT = [8, 4, 2], BLOCK_X = [32], BLOCK_Y = [8], CHANNELS = [4] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per output, output channel on threadIdx.x: each warp writes 32 far-apart sectors"
+// title    = "one thread per output, threadIdx.x along the output channels: stores are uncoalesced"
 // tune     = { BLOCK_X = [32], BLOCK_Y = [4, 8] }
 //
 // [[launch]]

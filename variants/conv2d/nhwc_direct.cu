@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: output channel on threadIdx.x, PIXELS pixels per thread, channels read 16 bytes at a time"
+// title     = "nhwc: threadIdx.x along the output channels, PIXELS pixels per thread, 16-byte loads of channels"
 // builds_on = "naive_channel_x"
 // mechanism = ["vectorised_access", "register_tile"]
 // tune      = { BLOCK_K = [32], BLOCK_P = [4], PIXELS = [8, 4, 1] }

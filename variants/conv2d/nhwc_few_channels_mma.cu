@@ -30,7 +30,7 @@
 //             cdiv(BYTES * ((ROWS - 1) * stride + r) * ((16 * TILES - 1) * stride + s) * c, 16) * 16"""
 //
 // [variant.nhwc_few_channels_mma_bf16]
-// title     = "nhwc, few input channels, bf16 mma.sync: filters stay in shared memory as operands, image rows beside"
+// title     = "nhwc, few input channels: bf16 mma.sync with filters and image rows in shared memory"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // tune      = { ROWS = [4, 2], TILES = [2, 1], GROUPS = [3, 2, 1] }
@@ -38,7 +38,7 @@
 // define    = { BYTES = "2", FRAGMENTS = "1024", OPERANDS = "'bf16'" }
 //
 // [variant.nhwc_few_channels_mma_f32]
-// title     = "nhwc_few_channels_mma with float32 accuracy: tf32 products and corrections"
+// title     = "nhwc_few_channels_mma with float32 accuracy: TF32 products plus bf16 products of rounding errors"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
 // requires  = ["c * r * s >= 4"]

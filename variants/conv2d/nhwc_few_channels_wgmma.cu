@@ -32,19 +32,19 @@
 // args   = ["image", "weight", "bias?", "out", "n", "h", "w", "p", "q", "k", "padding"]
 //
 // [variant.nhwc_few_channels_wgmma_bf16]
-// title     = "few input channels by wgmma, bf16: two warpgroups gather windows, two multiply them by resident filters"
+// title     = "few input channels, bf16 wgmma: two warpgroups gather windows, two multiply"
 // builds_on = "nhwc_few_channels_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 //
 // [variant.nhwc_few_channels_wgmma_f16]
-// title     = "few input channels by wgmma, TF32's accuracy from f16: each window has its own power of two"
+// title     = "few input channels, TF32 accuracy by f16 wgmma: each window is scaled by its own power of two"
 // builds_on = "nhwc_few_channels_mma_f32"
 // product   = "f16"
 // precision = "tf32"
 //
 // [variant.nhwc_few_channels_wgmma_planes]
-// title     = "few input channels by wgmma, float32 accuracy from f16: both operands in two planes, three products"
+// title     = "few input channels, wgmma with float32 accuracy: operands split into two f16 parts, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

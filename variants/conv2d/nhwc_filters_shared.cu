@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: small layers, a block's filters and image rows in shared memory, one output per thread"
+// title     = "nhwc, small layers: filters and image rows in shared memory, one output per thread"
 // builds_on = "nhwc_direct"
 // mechanism = ["coalesced", "shared_memory_tile", "compile_time_sizes"]
 // tune      = { CHANNELS = [16, 32], COLUMNS = [8, 16] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, small images: image and filters in shared memory, a thread has a run of pixels for K_REGS filters"
+// title     = "nhwc, small images: image and filters in shared memory, a row of pixels x K_REGS filters per thread"
 // builds_on = "nhwc_filters_shared"
 // mechanism = ["shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }

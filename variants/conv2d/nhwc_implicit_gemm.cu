@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "implicit matrix product on nhwc: channels fetched 16 bytes at a time, register-tiled"
+// title     = "implicit GEMM on nhwc: register tiles, 16-byte loads of channels"
 // builds_on = "nhwc_direct"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -23,7 +23,7 @@
 // programmatic = true
 //
 // [variant.nhwc_mma_bf16]
-// title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
+// title     = "implicit GEMM: bf16 mma.sync, cp.async pipeline of STAGES stages, swizzled shared memory"
 // builds_on = "nhwc_implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -34,7 +34,7 @@
 // define.ALIGNED = "c % 8 == 0"
 //
 // [variant.nhwc_mma_tf32]
-// title     = "implicit matrix product on tensor cores: floats, rounded to tf32 by one integer addition a word"
+// title     = "implicit GEMM: TF32 mma.sync, cp.async pipeline; floats are rounded to TF32 in registers"
 // builds_on = "nhwc_implicit_gemm"
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
@@ -44,7 +44,7 @@
 // define.ALIGNED = "c % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32]
-// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
@@ -54,7 +54,7 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

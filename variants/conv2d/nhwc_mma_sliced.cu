@@ -26,20 +26,20 @@
 // early  = ["weight"]
 //
 // [variant.nhwc_mma_bf16_sliced]
-// title     = "nhwc_mma_bf16, the depth shared by a block's warps, each with its own copies and stages"
+// title     = "nhwc_mma_bf16 with the depth split over the warps of a block, each with its own cp.async pipeline"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // define    = { ALIGNED = "c % 8 == 0" }
 //
 // [variant.nhwc_mma_tf32_sliced]
-// title     = "nhwc_mma_tf32, the depth shared by a block's warps, each with its own copies and stages"
+// title     = "nhwc_mma_tf32 with the depth split over the warps of a block, each with its own cp.async pipeline"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // define    = { ALIGNED = "c % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected_sliced]
-// title     = "nhwc_mma_tf32_corrected, the depth shared by a block's warps, each with its own copies and stages"
+// title     = "nhwc_mma_tf32_corrected with the depth split over the warps of a block, each with its own pipeline"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

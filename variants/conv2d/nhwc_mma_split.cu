@@ -33,7 +33,7 @@
 // programmatic = true
 //
 // [variant.nhwc_mma_bf16_split]
-// title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_bf16 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -41,14 +41,14 @@
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "c % 8 == 0" }
 //
 // [variant.nhwc_mma_tf32_split]
-// title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_tf32 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // tune      = { BM = [64, 128], BN = [64, 128], STAGES = [6, 3], SPLIT = [8, 4] }
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "c % 4 == 0" }
 //
 // [variant.nhwc_mma_3xtf32_split]
-// title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_3xtf32 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
@@ -58,7 +58,7 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "c % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected_split]
-// title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_tf32_corrected with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

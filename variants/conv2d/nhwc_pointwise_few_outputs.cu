@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "1x1 filters with few outputs: eight lanes read a pixel's channels, sums meet by exchanging halves"
+// title     = "1x1 filters, few outputs: eight lanes split a pixel's channels and add their sums by warp shuffles"
 // builds_on = "nhwc_direct"
 // mechanism = ["vectorised_access", "block_reduction", "warp_shuffle", "compile_time_sizes", "few_channels"]
 // tune      = { BLOCK = [256, 128] }

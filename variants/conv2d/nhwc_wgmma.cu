@@ -36,7 +36,7 @@
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, "BN"] }
 //
 // [variant.nhwc_wgmma_bf16]
-// title     = "wgmma fed by TMA in im2col mode: the copy engine walks over windows, nobody computes an address"
+// title     = "implicit GEMM: bf16 wgmma and TMA in im2col mode, which gathers windows without address arithmetic"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -55,7 +55,7 @@
 // ]
 //
 // [variant.nhwc_wgmma_bf16_residual]
-// title     = "nhwc_wgmma_bf16, where TMA fetches what is added to the result while tensor cores multiply"
+// title     = "nhwc_wgmma_bf16 with a residual, which TMA loads during the multiplication"
 // builds_on = "nhwc_wgmma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -76,7 +76,7 @@
 // ]
 //
 // [variant.nhwc_wgmma_tf32]
-// title     = "TF32: wgmma fed by TMA in im2col mode, which rounds to TF32 on the way"
+// title     = "implicit GEMM: TF32 wgmma and TMA in im2col mode, which also rounds to TF32"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0 and k % 2 == 0"]

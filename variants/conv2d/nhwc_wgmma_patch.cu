@@ -30,7 +30,7 @@
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "r * s", "k"], box = ["BK", 1, 64] }
 //
 // [variant.nhwc_wgmma_patch_bf16]
-// title     = "one copy of a patch of the image serves all filter positions: descriptors begun some pixels later"
+// title     = "bf16 wgmma: one TMA copy of an image patch for all filter positions, by shifted descriptors"
 // builds_on = "nhwc_wgmma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -48,7 +48,7 @@
 // early = ["weight"]
 //
 // [variant.nhwc_wgmma_patch_tf32]
-// title     = "TF32: one copy of a patch of the image serves all filter positions"
+// title     = "TF32 wgmma: one TMA copy of an image patch for all filter positions, by shifted descriptors"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0"]

@@ -67,14 +67,14 @@
 // ]
 //
 // [variant.nhwc_wgmma_patch_planes]
-// title     = "float32 accuracy from f16: image and filters in two planes, one patch for all filter positions"
+// title     = "nhwc_wgmma_patch with float32 accuracy: operands split into two f16 parts, three products"
 // builds_on = "nhwc_wgmma_patch_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"
 // define    = { PLANES = "2" }
 //
 // [variant.nhwc_wgmma_patch_f16]
-// title     = "TF32's accuracy from f16, at twice its rate: passes round image and filters, scaled by powers of two"
+// title     = "nhwc_wgmma_patch with TF32 accuracy by f16: separate kernels round and scale image and filters"
 // builds_on = "nhwc_wgmma_patch_tf32"
 // product   = "f16"
 // precision = "tf32"

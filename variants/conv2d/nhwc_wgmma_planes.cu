@@ -76,7 +76,7 @@
 // ]
 //
 // [variant.nhwc_wgmma_f16]
-// title     = "TF32's accuracy from f16, in im2col mode: passes round image and filters, scaled by powers of two"
+// title     = "TF32 accuracy by f16 wgmma, im2col mode: separate kernels round and scale image and filters"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "f16"
 // precision = "tf32"
@@ -84,7 +84,7 @@
 // define    = { PLANES = "1", STAGES = "98304 // ((BM + BN) * BK)" }
 //
 // [variant.nhwc_wgmma_planes]
-// title     = "float32 accuracy from f16, in im2col mode: image and filters in two planes, three products"
+// title     = "wgmma with float32 accuracy, im2col mode: operands split into two f16 parts, three products"
 // builds_on = "nhwc_wgmma_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

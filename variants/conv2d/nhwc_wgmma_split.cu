@@ -44,14 +44,14 @@
 // ]
 //
 // [variant.nhwc_wgmma_bf16_split]
-// title     = "nhwc_wgmma_bf16 with its depth split over the blocks of a cluster, which add their sums in fixed order"
+// title     = "nhwc_wgmma_bf16 with split-K over the blocks of a cluster, which add partial sums in fixed order"
 // builds_on = "nhwc_wgmma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0"]
 //
 // [variant.nhwc_wgmma_tf32_split]
-// title     = "nhwc_wgmma_tf32 with its depth split over the blocks of a cluster, which add their sums in fixed order"
+// title     = "nhwc_wgmma_tf32 with split-K over the blocks of a cluster, which add partial sums in fixed order"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0"]

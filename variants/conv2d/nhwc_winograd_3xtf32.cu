@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "Winograd's F(2x2, 3x3): sixteen tf32/3 matrix products in place of nine times four"
+// title     = "Winograd F(2x2, 3x3) with 3xTF32: 16 matrix products instead of 36"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "Winograd's products, for 3 x 3 or 5 x 5, summed into the 2 x 2 outputs in registers, never written"
+// title     = "fused Winograd for 3x3 or 5x5: products are transformed to the 2x2 outputs in registers"
 // builds_on = "nhwc_winograd_3xtf32"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

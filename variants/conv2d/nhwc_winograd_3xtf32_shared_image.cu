@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "Winograd's patches transformed between shared memory and registers: no workspace but the filters'"
+// title     = "fused Winograd that also transforms the image, in shared memory: a workspace only for filters"
 // builds_on = "nhwc_winograd_3xtf32_fused"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "fused",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the block's one filter staged in shared memory, CHANNELS input channels at a time"
+// title     = "one output channel per block, whose filter is in shared memory, CHANNELS input channels at a time"
 // builds_on = "naive_grid3d"
 // mechanism = ["coalesced", "shared_memory_tile"]
 // tune      = { BLOCK_X = [32], BLOCK_Y = [8, 4], CHANNELS = [64, 16] }

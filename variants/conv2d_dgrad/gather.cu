@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "gather: one thread per pixel and channel of the image visits the windows that saw it"
+// title    = "gather: one thread per input pixel and channel adds over the windows that contain it"
 // mechanism = ["coalesced"]
 // supports = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
 // tune     = { BLOCK = [256, 128, 512] }

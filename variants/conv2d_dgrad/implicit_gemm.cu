@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "implicit matrix product: dout gathered straight into register-tiled blocks, filter position outermost"
+// title     = "implicit GEMM with register tiles: dout is gathered directly, filter position outermost"
 // builds_on = "gather"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, few 1x1 filters: weights stay in registers, the image's gradient is written sixteen bytes each"
+// title     = "nhwc, few 1x1 filters: weights in registers, 16-byte stores of the gradient"
 // builds_on = "implicit_gemm"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "unrolled", "compile_time_sizes", "few_channels"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }

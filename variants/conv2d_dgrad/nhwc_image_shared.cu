@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, small images: dout and filters in shared memory, a thread has a run of pixels for C_REGS channels"
+// title     = "nhwc, small images: dout and filters in shared memory, a row of pixels x C_REGS channels per thread"
 // builds_on = "implicit_gemm"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }

@@ -29,7 +29,7 @@
 // args   = ["dout", "turned", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "r", "r - 1 - padding"]
 //
 // [variant.nhwc_mma_bf16]
-// title     = "tensor cores, bf16: the convolution of dout with filters turned by half a turn and transposed"
+// title     = "implicit GEMM by bf16 mma.sync: convolution of dout with rotated and transposed filters"
 // builds_on = "implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -40,7 +40,7 @@
 // define.ALIGNED = "k % 8 == 0"
 //
 // [variant.nhwc_mma_tf32]
-// title     = "tensor cores, floats rounded to tf32: the convolution of dout with turned and transposed filters"
+// title     = "implicit GEMM by TF32 mma.sync: convolution of dout with rotated and transposed filters"
 // builds_on = "implicit_gemm"
 // mechanism = ["bank_conflict_free"]
 // product   = "tf32"
@@ -51,7 +51,7 @@
 // define.ALIGNED = "k % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32]
-// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
@@ -61,7 +61,7 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"

@@ -41,7 +41,7 @@
 // args   = ["parts", "skip?", "out?", "dimage", "n * h * w * c"]
 //
 // [variant.nhwc_mma_bf16_split]
-// title     = "nhwc_mma_bf16 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_bf16 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -49,7 +49,7 @@
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "k % 8 == 0" }
 //
 // [variant.nhwc_mma_tf32_split]
-// title     = "nhwc_mma_tf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_tf32 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["bank_conflict_free"]
 // product   = "tf32"
@@ -57,7 +57,7 @@
 // define    = { WN = "32 if BN == 64 else 64", PER_SM = "2", ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_3xtf32_split]
-// title     = "nhwc_mma_3xtf32 with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_3xtf32 with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
@@ -66,7 +66,7 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected_split]
-// title     = "nhwc_mma_tf32_corrected with its depth split over SPLIT blocks, partial sums added in fixed order"
+// title     = "nhwc_mma_tf32_corrected with split-K: SPLIT blocks per tile, partial sums added in fixed order"
 // builds_on = "nhwc_mma_tf32_corrected"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"

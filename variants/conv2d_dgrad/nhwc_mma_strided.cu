@@ -31,7 +31,7 @@
 // ]
 //
 // [variant.nhwc_mma_bf16_strided]
-// title     = "tensor cores, bf16, for strides: a convolution of dout for each residue of a pixel's row and column"
+// title     = "implicit GEMM by bf16 mma.sync for strides: one convolution per residue of row and column"
 // builds_on = "implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -42,7 +42,7 @@
 // define.ALIGNED = "k % 8 == 0"
 //
 // [variant.nhwc_mma_tf32_strided]
-// title     = "tensor cores, floats rounded to tf32, for strides: a convolution of dout for each residue of a pixel"
+// title     = "implicit GEMM by TF32 mma.sync for strides: one convolution per residue of row and column"
 // builds_on = "implicit_gemm"
 // mechanism = ["bank_conflict_free"]
 // product   = "tf32"
@@ -53,7 +53,7 @@
 // define.ALIGNED = "k % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32_strided]
-// title     = "float32 accuracy on tensor cores, for strides: three tf32 products of split operands"
+// title     = "3xTF32 (mma.sync) for strides: operands split into two TF32 numbers, float32 accuracy"
 // builds_on = "nhwc_mma_tf32_strided"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
@@ -63,7 +63,7 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected_strided]
-// title     = "float32 accuracy on tensor cores, for strides: one tf32 product, and two in bf16 of what tf32 cuts off"
+// title     = "float32 accuracy (mma.sync) for strides: one TF32 product plus two bf16 products of rounding errors"
 // builds_on = "nhwc_mma_3xtf32_strided"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"

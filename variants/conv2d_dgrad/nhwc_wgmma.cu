@@ -30,7 +30,7 @@
 // pixels   = "BM"
 //
 // [variant.nhwc_wgmma_bf16]
-// title     = "wgmma fed by TMA in im2col mode over dout; filters are read as they lie, rows of them as columns"
+// title     = "implicit GEMM: bf16 wgmma and TMA in im2col mode over dout; wgmma transposes the filters"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -47,7 +47,7 @@
 // args   = ["map_dout", "map_weight", "skip?", "out?", "map_out", "n", "h", "w", "c", "k", "r", "s", "padding"]
 //
 // [variant.nhwc_wgmma_tf32]
-// title     = "TF32: wgmma fed by TMA in im2col mode over dout, of filters that a pass has transposed"
+// title     = "implicit GEMM: TF32 wgmma and TMA in im2col mode over dout; a separate kernel transposes the filters"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["vectorised_access"]
 // product   = "tf32"

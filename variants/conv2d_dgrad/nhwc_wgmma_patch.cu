@@ -30,7 +30,7 @@
 // map_dout = { tensor = "dout", type = "PRODUCT", box = ["BK", "7 + s", "HEIGHT + r - 1", 1] }
 //
 // [variant.nhwc_wgmma_patch_bf16]
-// title     = "one copy of a patch of dout serves all filter positions; filters are read as they lie"
+// title     = "bf16 wgmma: one TMA copy of a patch of dout for all filter positions; wgmma transposes filters"
 // builds_on = "nhwc_wgmma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -50,7 +50,7 @@
 // args   = ["map_dout", "map_weight", "map_skip?", "map_cut?", "map_out", "n", "h", "w", "c", "k", "padding"]
 //
 // [variant.nhwc_wgmma_patch_tf32]
-// title     = "TF32: one copy of a patch of dout serves all filter positions; filters are transposed first"
+// title     = "TF32 wgmma: one TMA copy of a patch of dout for all filter positions; filters transposed first"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0 and k % 4 == 0"]

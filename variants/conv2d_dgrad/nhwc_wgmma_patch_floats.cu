@@ -58,13 +58,13 @@
 // ]
 //
 // [variant.nhwc_wgmma_patch_halves]
-// title     = "TF32's accuracy from f16 without a pass: the block rounds each patch of dout while others multiply"
+// title     = "nhwc_wgmma_patch_f16 without separate kernels: warps round each patch of dout while others multiply"
 // builds_on = "nhwc_wgmma_patch_f16"
 // product   = "f16"
 // precision = "tf32"
 //
 // [variant.nhwc_wgmma_patch_floats]
-// title     = "float32 accuracy from f16 without a pass: the block splits each patch of dout while others multiply"
+// title     = "nhwc_wgmma_patch_planes without separate kernels: warps split each patch while others multiply"
 // builds_on = "nhwc_wgmma_patch_planes"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

@@ -69,7 +69,7 @@
 // ]
 //
 // [variant.nhwc_wgmma_f16]
-// title     = "TF32's accuracy from f16, in im2col mode over dout: passes round, filters are read as they lie"
+// title     = "TF32 accuracy by f16 wgmma, im2col mode over dout: separate kernels round and scale the operands"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "f16"
 // precision = "tf32"
@@ -77,7 +77,7 @@
 // define    = { PLANES = "1", ROOM = "cdiv(BN, 64) * 64", STAGES = "196608 // ((BM + ROOM) * 128)" }
 //
 // [variant.nhwc_wgmma_planes]
-// title     = "float32 accuracy from f16, in im2col mode over dout: dout and filters in two planes, three products"
+// title     = "wgmma with float32 accuracy, im2col mode over dout: operands split into two f16 parts"
 // builds_on = "nhwc_wgmma_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "Winograd's patches of dout, in shared memory and registers, with filters turned and transformed at once"
+// title     = "fused Winograd that also transforms dout, in shared memory: a workspace only for filters"
 // builds_on = "nhwc_winograd_3xtf32_fused"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "fused",

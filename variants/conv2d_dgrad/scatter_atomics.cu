@@ -1,5 +1,5 @@
 // /// opbench
-// title        = "scatter: one thread per element of dout adds to all pixels of its window, with float atomics"
+// title        = "scatter: one thread per element of dout adds to all pixels of its window by float atomics"
 // builds_on    = "gather"
 // mechanism = ["scatter"]
 // supports     = { layout = ["nchw", "nhwc"] }

@@ -1,7 +1,7 @@
 """cuDNN through PyTorch: what autograd calls for the image of a convolution.
 
 /// opbench
-title     = "aten::convolution_backward of the image by cudnn.benchmark's choice"
+title     = "aten::convolution_backward of the image, algorithm chosen by cudnn.benchmark"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]

@@ -1,7 +1,7 @@
 """cuDNN through PyTorch: what autograd calls for the image of a convolution.
 
 /// opbench
-title     = "aten::convolution_backward of the image by cudnn.benchmark's choice in TF32"
+title     = "aten::convolution_backward of the image in TF32, algorithm chosen by cudnn.benchmark"
 precision = "tf32"
 modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"] }

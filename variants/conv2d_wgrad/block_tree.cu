@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per pair of channels: threads share the pixels and add up R x S weights each, then a tree"
+// title     = "one block per pair of channels: threads split the pixels, each adds R x S weights; tree reduction"
 // builds_on = "thread_per_weight"
 // mechanism = ["coalesced", "register_tile", "block_reduction", "warp_shuffle", "compile_time_sizes"]
 // supports  = { bias = ["no", "yes"], dtype = ["f32", "bf16"] }

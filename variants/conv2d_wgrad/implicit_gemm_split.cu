@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "implicit matrix product over the pixels, split over SPLIT blocks, partial sums added in fixed order"
+// title     = "implicit GEMM with split-K: pixels split over SPLIT blocks, partial sums added in fixed order"
 // builds_on = "block_tree"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "split_k"]
 // tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }

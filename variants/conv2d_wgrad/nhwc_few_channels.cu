@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, few input channels: all weights of four filters stay in registers while dout streams by once"
+// title     = "nhwc, few input channels: all weights of four filters in registers; dout is read once"
 // builds_on = "implicit_gemm_split"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes", "split_k"]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }

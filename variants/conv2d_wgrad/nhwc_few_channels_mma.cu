@@ -52,7 +52,7 @@
 // args   = ["parts", "dweight", "dbias?"]
 //
 // [variant.nhwc_few_channels_mma_bf16]
-// title     = "nhwc_few_channels_mma in bf16: ldmatrix transposes dout, pairs of pixels are gathered"
+// title     = "few input channels, bf16 mma.sync: ldmatrix transposes dout, pairs of pixels are gathered"
 // builds_on = "nhwc_mma_bf16_split"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -60,14 +60,14 @@
 // define    = { BYTES = "2", PER_SM = "1" }
 //
 // [variant.nhwc_few_channels_mma_tf32]
-// title     = "tensor cores, few input channels: image rows lie in shared memory once, windows are gathered from there"
+// title     = "few input channels, TF32 mma.sync: windows are gathered from image rows in shared memory"
 // builds_on = "nhwc_mma_tf32_split"
 // mechanism = ["coalesced"]
 // product   = "tf32"
 // define    = { BYTES = "4", PER_SM = "2 if THREADS <= 256 else 1" }
 //
 // [variant.nhwc_few_channels_mma_f32]
-// title     = "nhwc_few_channels_mma with float32 accuracy: one tf32 product, two in bf16 of the digits cut off"
+// title     = "few input channels, float32 accuracy: one TF32 product plus two bf16 products of rounding errors"
 // builds_on = "nhwc_mma_tf32_corrected_split"
 // mechanism = ["coalesced", "operand_split"]
 // product   = "tf32_corrected"

@@ -42,19 +42,19 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
 // [variant.nhwc_few_channels_wgmma_bf16]
-// title     = "few input channels by wgmma, bf16: a warpgroup gathers windows, one copies dout, two multiply"
+// title     = "few input channels, bf16 wgmma: one warpgroup gathers windows, one copies dout, two multiply"
 // builds_on = "nhwc_few_channels_mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 //
 // [variant.nhwc_few_channels_wgmma_f16]
-// title     = "few input channels by wgmma, TF32's accuracy from f16: 64 pixels have a power of two"
+// title     = "few input channels, TF32 accuracy by f16 wgmma: 64 pixels are scaled by one power of two"
 // builds_on = "nhwc_few_channels_mma_f32"
 // product   = "f16"
 // precision = "tf32"
 //
 // [variant.nhwc_few_channels_wgmma_planes]
-// title     = "few input channels by wgmma, float32 accuracy from f16: windows and dout in two planes, three products"
+// title     = "few input channels, wgmma with float32 accuracy: operands split into two f16 parts, three products"
 // builds_on = "nhwc_few_channels_wgmma_f16"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

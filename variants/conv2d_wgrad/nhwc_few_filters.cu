@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, few 1x1 filters: threads own channels, sixteen bytes each, and the image streams by once"
+// title     = "nhwc, few 1x1 filters: 16 bytes of channels per thread; the image is read once"
 // builds_on = "implicit_gemm_split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "unrolled", "compile_time_sizes",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc, small images: image and dout in shared memory, threads share taps and pixels, parts are added"
+// title     = "nhwc, small images: image and dout in shared memory, threads split filter elements and pixels"
 // builds_on = "implicit_gemm_split"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile", "compile_time_sizes"]
 // supports  = { layout = ["nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }

@@ -28,7 +28,7 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
 // [variant.nhwc_mma_bf16_split]
-// title     = "tensor cores, bf16: pixels are the depth, both operands transposed by ldmatrix, sums promoted to float"
+// title     = "implicit GEMM by bf16 mma.sync, split-K over the pixels; ldmatrix transposes both operands"
 // builds_on = "implicit_gemm_split"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -36,7 +36,7 @@
 // define    = { WN = "32", C_ALIGNED = "c % 8 == 0", K_ALIGNED = "k % 8 == 0" }
 //
 // [variant.nhwc_mma_tf32_split]
-// title     = "tensor cores, floats rounded to tf32: pixels are the depth, operands read by four words"
+// title     = "implicit GEMM by TF32 mma.sync, split-K over the pixels; 16-byte loads from shared memory"
 // builds_on = "implicit_gemm_split"
 // mechanism = ["bank_conflict_free"]
 // product   = "tf32"
@@ -44,7 +44,7 @@
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_3xtf32_split]
-// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "nhwc_mma_tf32_split"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"
@@ -53,7 +53,7 @@
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected_split]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "nhwc_mma_3xtf32_split"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32_corrected"

@@ -22,7 +22,7 @@
 // BIAS   = "1 if bias == 'yes' else 0"
 //
 // [variant.nhwc_wgmma_patch]
-// title     = "a patch of the image serves all nine filter positions: a warpgroup per filter row, 192 columns at once"
+// title     = "bf16 wgmma: one copy of an image patch for all nine filter positions, a warpgroup per filter row"
 // builds_on = "nhwc_wgmma_split_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -46,7 +46,7 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 //
 // [variant.nhwc_wgmma_patch_f16]
-// title     = "TF32's accuracy from f16, a power of two a channel: patches that serve all nine filter positions"
+// title     = "nhwc_wgmma_patch with TF32 accuracy by f16: separate kernels round and scale each channel"
 // mechanism = ["converted_ahead"]
 // builds_on = "nhwc_wgmma_split_f16"
 // product   = "f16"

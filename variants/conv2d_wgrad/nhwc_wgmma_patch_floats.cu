@@ -39,13 +39,13 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 //
 // [variant.nhwc_wgmma_patch_planes]
-// title     = "float32 accuracy from f16 without a pass: the block splits each patch in two planes, three products"
+// title     = "wgmma with float32 accuracy: each block splits its patches into two f16 parts, no separate kernels"
 // builds_on = "nhwc_wgmma_split_planes"
 // mechanism = ["operand_split"]
 // product   = "f16x3"
 //
 // [variant.nhwc_wgmma_patch_halves]
-// title     = "TF32's accuracy from f16 without a pass: the block rounds each patch itself, a power of two a patch"
+// title     = "nhwc_wgmma_patch_f16 without separate kernels: each block rounds and scales its patches"
 // builds_on = "nhwc_wgmma_patch_f16"
 // product   = "f16"
 // precision = "tf32"

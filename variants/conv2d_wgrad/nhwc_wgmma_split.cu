@@ -20,7 +20,7 @@
 // BIAS   = "1 if bias == 'yes' else 0"
 //
 // [variant.nhwc_wgmma_split_bf16]
-// title     = "wgmma, bf16: dout and im2col windows as they lie, transposed by wgmma; pixels split over blocks"
+// title     = "implicit GEMM: bf16 wgmma and TMA in im2col mode, split-K over the pixels; wgmma transposes both"
 // builds_on = "nhwc_mma_bf16_split"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -53,7 +53,7 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 //
 // [variant.nhwc_wgmma_split_f16]
-// title     = "TF32's accuracy from f16, at twice its rate: a pass rounds floats, with a power of two a channel"
+// title     = "TF32 accuracy by f16 wgmma at twice the rate: separate kernels round and scale each channel"
 // mechanism = ["converted_ahead"]
 // builds_on = "nhwc_mma_tf32_split"
 // product   = "f16"

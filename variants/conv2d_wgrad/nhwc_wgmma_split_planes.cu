@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float32 accuracy from f16: dout and image in two planes, three products, transposed by the instruction"
+// title     = "wgmma with float32 accuracy: dout and image split into two f16 parts, three products"
 // builds_on = "nhwc_wgmma_split_f16"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer",

@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per weight walks over all pixels of the batch"
+// title    = "one thread per weight, which adds over all pixels of the batch"
 // supports = { layout = ["nchw", "nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }
 // tune     = { BLOCK = [128, 32, 256] }
 //

@@ -1,7 +1,7 @@
 """cuDNN through PyTorch: what autograd calls for the filters and the bias of a convolution.
 
 /// opbench
-title     = "aten::convolution_backward of filters and bias by cudnn.benchmark's choice; float32 without TF32"
+title     = "aten::convolution_backward of filters and bias, chosen by cudnn.benchmark; float32 without TF32"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], bias = ["no", "yes"] }

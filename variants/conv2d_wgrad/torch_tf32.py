@@ -1,7 +1,7 @@
 """cuDNN through PyTorch: what autograd calls for the filters and the bias of a convolution.
 
 /// opbench
-title     = "aten::convolution_backward of filters and bias by cudnn.benchmark's choice in TF32"
+title     = "aten::convolution_backward of filters and bias in TF32, chosen by cudnn.benchmark"
 precision = "tf32"
 modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], bias = ["no", "yes"] }

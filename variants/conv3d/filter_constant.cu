@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the filter's size, strides and dilations are constants: loops over the filter are unrolled"
+// title     = "filter size, strides and dilations as compile-time constants: the filter loops are unrolled"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a thread has FILTERS output channels of one voxel; their filters are staged in shared memory"
+// title     = "FILTERS output channels of one voxel per thread; their filters are in shared memory"
 // builds_on = "filter_constant"
 // mechanism = ["coalesced", "shared_memory_tile", "register_tile"]
 // tune      = { FILTERS = [8, 4, 16], BLOCK = [128, 256] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "implicit matrix product: the volume gathered straight into register-tiled blocks, a product per group"
+// title     = "implicit GEMM with register tiles: the volume is gathered directly, one product per group"
 // builds_on = "filters_shared"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

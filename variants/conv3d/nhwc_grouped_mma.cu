@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "narrow groups on tensor cores: a block loads a tile of 64 channels once, a warp has 8 output channels"
+// title     = "narrow groups, bf16 mma.sync: a block loads a tile of 64 channels once, 8 output channels per warp"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = [
 //     "coalesced", "vectorised_access", "compile_time_sizes", "shared_memory_tile", "register_tile",

@@ -27,7 +27,7 @@
 // ] }]
 //
 // [variant.nhwc_mma_bf16]
-// title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
+// title     = "implicit GEMM: bf16 mma.sync, cp.async pipeline of STAGES stages, swizzled shared memory"
 // builds_on = "implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -38,7 +38,7 @@
 // define.ALIGNED = "group_channels % 8 == 0"
 //
 // [variant.nhwc_mma_tf32]
-// title     = "implicit matrix product on tensor cores: floats, rounded to tf32"
+// title     = "implicit GEMM: TF32 mma.sync, cp.async pipeline; floats are rounded to TF32 in registers"
 // builds_on = "implicit_gemm"
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
@@ -48,7 +48,7 @@
 // define.ALIGNED = "group_channels % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32]
-// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

@@ -37,7 +37,7 @@
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "t * r * s", "k"], box = ["BK", 1, "BN"] }
 //
 // [variant.nhwc_wgmma_bf16]
-// title     = "wgmma fed by TMA in im2col mode, which walks over the windows of volumes: no thread computes an address"
+// title     = "implicit GEMM: bf16 wgmma and TMA in im2col mode, which gathers windows without address arithmetic"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -56,7 +56,7 @@
 // ] }]
 //
 // [variant.nhwc_wgmma_tf32]
-// title     = "TF32: wgmma fed by TMA in im2col mode, which rounds to TF32 while it copies"
+// title     = "implicit GEMM: TF32 wgmma and TMA in im2col mode, which also rounds to TF32"
 // builds_on = "nhwc_mma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0 and k % 2 == 0"]

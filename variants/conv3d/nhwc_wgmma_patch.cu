@@ -29,7 +29,7 @@
 // map_weight = { tensor = "weight", type = "PRODUCT", dims = ["c", "t * r * s", "k"], box = ["BK", 1, 64] }
 //
 // [variant.nhwc_wgmma_patch_bf16]
-// title     = "one copy of a patch of a slice serves all r x s filter elements: descriptors begun some voxels later"
+// title     = "bf16 wgmma: one TMA copy of a slice's patch for all r x s filter elements, by shifted descriptors"
 // builds_on = "nhwc_wgmma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -48,7 +48,7 @@
 // ] }]
 //
 // [variant.nhwc_wgmma_patch_tf32]
-// title     = "TF32: one copy of a patch of a slice serves all r x s filter elements"
+// title     = "TF32 wgmma: one TMA copy of a slice's patch for all r x s filter elements, by shifted descriptors"
 // builds_on = "nhwc_wgmma_tf32"
 // product   = "tf32"
 // requires  = ["c % 4 == 0"]

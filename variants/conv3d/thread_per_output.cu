@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output element, in the order of memory"
+// title     = "one thread per output, flat grid: coordinates by division and remainder"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }

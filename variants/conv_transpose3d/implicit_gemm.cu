@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a register-tiled matrix product for each residue: its outputs are a convolution with stride 1"
+// title     = "implicit GEMM with register tiles, one per residue modulo the stride: a convolution with stride 1"
 // builds_on = "residue_classes"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -44,7 +44,7 @@
 // ] }]
 //
 // [variant.nhwc_mma_bf16]
-// title     = "a product for each residue on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
+// title     = "implicit GEMM per residue: bf16 mma.sync, cp.async pipeline of STAGES stages, swizzled shared memory"
 // builds_on = "implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -55,7 +55,7 @@
 // define.ALIGNED = "group_channels % 8 == 0"
 //
 // [variant.nhwc_mma_tf32]
-// title     = "a product for each residue on tensor cores: floats, rounded to tf32"
+// title     = "implicit GEMM per residue: TF32 mma.sync, cp.async pipeline; floats are rounded in registers"
 // builds_on = "implicit_gemm"
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
@@ -65,7 +65,7 @@
 // define.ALIGNED = "group_channels % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32]
-// title     = "float32 accuracy on tensor cores: three tf32 products of split operands, sums collected in float"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
@@ -75,7 +75,7 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "group_channels % 4 == 0" }
 //
 // [variant.nhwc_mma_tf32_corrected]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "nhwc_mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

@@ -20,7 +20,7 @@
 // tensor_maps.map_image = { tensor = "image", type = "PRODUCT", dims = ["c", "n * d * h * w"], box = ["BK", "BM"] }
 //
 // [variant.nhwc_wgmma_bf16]
-// title     = "filters that equal their strides: one product with wgmma and TMA, whose columns are taps x filters"
+// title     = "filter size equal to the stride: one GEMM by bf16 wgmma and TMA, columns = taps x filters"
 // builds_on = "nhwc_mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -39,7 +39,7 @@
 // args   = ["map_image", "map_weight", "bias?", "map_out", "n * d * h * w", "c", "h", "w", "k", "t", "r", "s"]
 //
 // [variant.nhwc_wgmma_tf32]
-// title     = "TF32: the same product with wgmma, of weights that are transposed first"
+// title     = "filter size equal to the stride: one GEMM by TF32 wgmma and TMA; weights are transposed first"
 // builds_on = "nhwc_mma_tf32"
 // mechanism = ["converted_ahead"]
 // product   = "tf32"

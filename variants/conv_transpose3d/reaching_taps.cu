@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a thread finds its first tap, and steps to the next one that reaches its output: no test in the loop"
+// title     = "one thread per output, which visits only the filter elements that reach it: no test in the loop"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a block has outputs of one residue, which share their taps; a thread has FILTERS output channels of one"
+// title     = "one residue modulo the stride per block, so threads use equal filter elements; FILTERS channels each"
 // builds_on = "reaching_taps"
 // mechanism = ["compile_time_sizes", "register_tile"]
 // tune      = { FILTERS = [8, 4, 16], BLOCK = [128, 256] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output element, in the order of memory; each tap is tested for divisibility"
+// title     = "one thread per output, flat grid; each filter element is tested for divisibility by the stride"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "the filter's size is a constant: loops are unrolled, and rows and columns are tested once"
+// title     = "filter size as a compile-time constant: loops are unrolled, bounds of rows and columns tested once"
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

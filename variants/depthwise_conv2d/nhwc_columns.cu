@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a thread has PIXELS outputs of a row: each vector of the image is loaded once for all of them"
+// title     = "PIXELS neighbouring outputs of a row per thread: each image vector is loaded once for all of them"
 // builds_on = "nhwc_vectorised"
 // mechanism = ["coalesced", "compile_time_sizes", "vectorised_access", "register_tile"]
 // tune      = { PIXELS = [4, 8, 2, 7], BLOCK = [256, 128] }

@@ -1,7 +1,7 @@
 """Depthwise convolution by cuDNN through PyTorch, reading and writing the given buffers without a copy.
 
 /// opbench
-title     = "cuDNN through PyTorch with as many groups as channels, chosen by cudnn.benchmark"
+title     = "cuDNN through PyTorch with groups = channels, algorithm chosen by cudnn.benchmark"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]

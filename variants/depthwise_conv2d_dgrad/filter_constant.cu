@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "filter and stride are constants: loops are unrolled, divisions become shifts"
+// title     = "filter size and stride as compile-time constants: loops are unrolled, divisions become shifts"
 // builds_on = "thread_per_pixel"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "16-byte accesses: a thread has LANES neighbouring channels of one pixel"
+// title     = "16-byte accesses: LANES neighbouring channels of one pixel per thread"
 // builds_on = "filter_constant"
 // mechanism = ["coalesced", "compile_time_sizes", "vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per pixel and channel of the image, in the order of memory"
+// title     = "one thread per input pixel and channel, flat grid: coordinates by division and remainder"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }

@@ -1,7 +1,7 @@
 """cuDNN through PyTorch: what autograd calls for the image of a depthwise convolution.
 
 /// opbench
-title     = "aten::convolution_backward of the image with as many groups as channels, chosen by cudnn.benchmark"
+title     = "aten::convolution_backward of the image with groups = channels, chosen by cudnn.benchmark"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per channel: its threads share the pixels, and each keeps the sums of all weights"
+// title     = "one block per channel: threads split the pixels, and each adds for all weights"
 // builds_on = "thread_per_weight"
 // mechanism = ["block_reduction", "compile_time_sizes", "register_tile", "warp_shuffle"]
 // supports  = { layout = ["nchw", "nhwc"], bias = ["no", "yes"], dtype = ["f32", "bf16"] }

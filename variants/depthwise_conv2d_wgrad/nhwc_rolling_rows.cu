@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: a thread walks down PIXELS columns and keeps rows of dout, so that each pixel is loaded once"
+// title     = "nhwc: a thread moves down PIXELS columns and keeps rows of dout: each pixel is loaded once"
 // builds_on = "nhwc_split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "compile_time_sizes", "register_tile", "split_k",

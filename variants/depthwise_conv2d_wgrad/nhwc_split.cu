@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: LANES channels per thread, pixels in up to SPLIT parts, added in order by a second kernel"
+// title     = "nhwc: LANES channels per thread, pixels split over up to SPLIT blocks; a second kernel adds sums"
 // builds_on = "block_per_channel"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "compile_time_sizes", "register_tile", "split_k",
