@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "both products on tensor cores: scores stay in the registers in which the second product wants them"
+// title     = "tensor cores (mma.sync): the scores stay in registers as operands of the second product"
 // builds_on = "tiled"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one warp per query, one pass over the keys: the average is rescaled to the maximum so far"
+// title     = "online softmax: one warp per query, one pass over the keys; each new maximum rescales the result"
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes"]
 // tune      = { WARPS = [4, 8, 2] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "three kernels: scores, the softmax of each row, averages; all scores pass through memory"
+// title     = "three kernels: scores, softmax, weighted sum of values; all scores are stored in global memory"
 // mechanism = ["coalesced", "warp_shuffle", "block_reduction"]
 // tune      = { BLOCK = [128, 64, 256] }
 // define.BF16   = "dtype == 'bf16'"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tiles of 64 queries and keys in shared memory, products in registers, softmax by 16 lanes a row"
+// title     = "tiles of 64 queries and keys in shared memory, register tiles, 16 lanes per row of the softmax"
 // builds_on = "online"
 // mechanism = [
 //     "coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile",

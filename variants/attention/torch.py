@@ -1,7 +1,7 @@
 """Attention by PyTorch.
 
 /// opbench
-title    = "scaled_dot_product_attention with the kernel that PyTorch chooses"
+title    = "torch scaled_dot_product_attention, with the kernel that PyTorch chooses"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
 requires = ["mask == 'none' or queries == keys"]

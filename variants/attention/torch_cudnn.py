@@ -1,7 +1,7 @@
 """Attention by cuDNN, called by PyTorch.
 
 /// opbench
-title    = "scaled_dot_product_attention by cuDNN"
+title    = "torch scaled_dot_product_attention, with cuDNN"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
 requires = ["mask == 'none' or queries == keys", "depth % 8 == 0"]

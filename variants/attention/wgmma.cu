@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma fed by TMA: the next tile's scores are multiplied while this tile's softmax is computed"
+// title     = "wgmma and TMA: the next tile's scores are multiplied during the softmax of the current tile"
 // builds_on = "mma"
 // mechanism = [
 //     "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile", "double_buffer", "tma",

@@ -1,7 +1,7 @@
 """The gradient of average pooling by PyTorch.
 
 /// opbench
-title    = "aten::avg_pool2d_backward.grad_input, what autograd calls for torch.nn.functional.avg_pool2d"
+title    = "aten::avg_pool2d_backward.grad_input, which autograd calls for torch.nn.functional.avg_pool2d"
 modules  = ["cupy", "torch"]
 supports = { divisor = ["window", "inside"], layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 ///

@@ -23,7 +23,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 //
 // [variant.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync): every order copied as it is, transposed by ldmatrix where needed"
+// title     = "bf16 mma.sync and cp.async; ldmatrix transposes the operands whose memory order needs it"
 // builds_on = "register_tile"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -32,7 +32,7 @@
 // where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 3), (128, 128, 64, 3), (64, 64, 32, 4))"]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "register_tile"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

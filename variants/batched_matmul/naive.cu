@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x, matrices of the batch on blockIdx.z"
+// title     = "one thread per output, threadIdx.x along the columns, one matrix of the batch per blockIdx.z"
 // mechanism = ["coalesced_stores", "no_division"]
 // tune      = { ROWS = [8, 4] }
 // supports  = { a_order = ["row", "col"], b_order = ["row", "col"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "8 x 8 outputs per thread in registers, float4 loads from global and shared memory"
+// title     = "register tiles of 8 x 8 outputs per thread, float4 loads from global and shared memory"
 // builds_on = "shared_tile"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free"]
 // tile      = { m = "BM", n = "BN", k = "BK" }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TILE x TILE outputs per block, both operands staged in shared memory in coalesced order"
+// title     = "shared-memory tiles of both operands with coalesced loads, TILE x TILE outputs per block"
 // builds_on = "naive"
 // mechanism = ["coalesced", "shared_memory_tile", "bank_conflict_free"]
 // tile      = { m = "TILE", n = "TILE", k = "TILE" }

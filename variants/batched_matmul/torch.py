@@ -1,7 +1,7 @@
 """cuBLAS's batched product through PyTorch.
 
 /// opbench
-title     = "torch.bmm in full float32 or on bf16, on transposed views"
+title     = "torch.bmm on transposed views, in float32 without TF32 or in bf16"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { a_order = ["row", "col"], b_order = ["row", "col"], dtype = ["f32", "bf16"] }

@@ -20,7 +20,7 @@
 // B_PITCH   = "cdiv(B_INNER, 8) * 8"
 //
 // [variant.wgmma_bf16]
-// title     = "wgmma fed by TMA with the matrix as a coordinate: persistent blocks walk over the tiles of all matrices"
+// title     = "wgmma and TMA in persistent blocks, which process the tiles of all matrices of the batch"
 // builds_on = "mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -49,7 +49,7 @@
 // args   = ["map_a", "map_b", "map_out", "batch", "m", "n", "k"]
 //
 // [variant.wgmma_planes]
-// title     = "float32 accuracy from f16: operands in two planes, a power of two per row or column, three products"
+// title     = "wgmma with float32 accuracy: operands split into two scaled f16 parts, three products"
 // builds_on = "wgmma_bf16"
 // mechanism = ["vectorised_access", "operand_split", "converted_ahead"]
 // product   = "f16x3"

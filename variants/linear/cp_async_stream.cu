@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "resident blocks stream on through a ring that cp.async fills: no gap between rows"
+// title     = "persistent blocks stream weights through a cp.async pipeline: no gap between rows"
 // builds_on = "split_k_stream"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "double_buffer", "async_copy",

@@ -17,7 +17,7 @@
 // shared = "STAGES * WK * (BM + BN) * 128"
 //
 // [variant.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
+// title     = "bf16 mma.sync with a cp.async pipeline and ldmatrix; warps may split k for small batches"
 // builds_on = "warp_tile"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -28,7 +28,7 @@
 // ]
 //
 // [variant.mma_f16]
-// title     = "f16 matrix instructions: mma_bf16 with three more digits and less range"
+// title     = "mma_bf16 in f16, which has three more bits of precision and less range"
 // builds_on = "mma_bf16"
 // product   = "f16"
 // supports  = { dtype = ["f16"] }
@@ -39,7 +39,7 @@
 // ]
 //
 // [variant.mma_tf32]
-// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages and ldmatrix; k sliced for small batches"
+// title     = "TF32 mma.sync with a cp.async pipeline and ldmatrix; warps may split k for small batches"
 // builds_on = "warp_tile"
 // product   = "tf32"
 // define    = { ALIGNED = "k % 4 == 0" }
@@ -49,7 +49,7 @@
 // ]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "mma_tf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"
@@ -61,7 +61,7 @@
 // ]
 //
 // [variant.mma_tf32_corrected]
-// title     = "float32 accuracy on tensor cores: one tf32 product, and two in bf16 of the digits that tf32 cuts off"
+// title     = "float32 accuracy (mma.sync): one TF32 product plus two bf16 products of the TF32 rounding errors"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32_corrected"

@@ -27,7 +27,7 @@
 // args   = ["parts", "bias?", "out", "m * n", "n"]
 //
 // [variant.mma_bf16_split_k]
-// title     = "as mma_bf16, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_bf16 with split-K: SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -36,7 +36,7 @@
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
 //
 // [variant.mma_tf32_split_k]
-// title     = "as mma_tf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_tf32 with split-K: SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_tf32"
 // product   = "tf32"
 // define    = { ALIGNED = "k % 4 == 0" }
@@ -44,7 +44,7 @@
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 64, 1, 3), (64, 64, 32, 2, 4), (32, 64, 32, 4, 3))"]
 //
 // [variant.mma_3xtf32_split_k]
-// title     = "as mma_3xtf32, with k split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_3xtf32 with split-K: SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one thread per output, the column on threadIdx.x: every weight load strided by k"
+// title     = "one thread per output, threadIdx.x along the columns: weight loads have a stride of k"
 // supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
 // define.BF16 = "dtype == 'bf16'"
 // define.BIAS = "epilogue != 'none'"

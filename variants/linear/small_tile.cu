@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one small tile a block, its depth brought at once and shared by the block's warps"
+// title     = "one small tile per block: its whole depth is loaded at once and split over the warps"
 // builds_on = "warp_tile"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "sliced_k"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }

@@ -17,11 +17,11 @@
 // block  = ["THREADS"]
 //
 // [variant.split_k_stream]
-// title     = "the warps of a block share ROWS rows of weights: k split over them, parts added at the end"
+// title     = "one block per ROWS rows of weights, k split over its warps, partial sums added at the end"
 // builds_on = "warp_rows_vec4"
 //
 // [variant.split_k_stream_early]
-// title     = "the next layer's blocks load their first weights while this one's last blocks still add"
+// title     = "programmatic dependent launch: the next layer loads its first weights before this one has ended"
 // builds_on = "split_k_stream"
 // mechanism = ["overlapped_launch"]
 // define.EARLY = 1

@@ -1,7 +1,7 @@
 """cuBLAS through PyTorch: what a framework's linear layer calls, reading and writing the given buffers.
 
 /// opbench
-title     = "PyTorch's addmm in full float32 or on bf16 or f16, bias and ReLU or GELU fused by cublasLt"
+title     = "torch.addmm in float32 without TF32, bf16 or f16; cublasLt fuses bias and ReLU or GELU"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16", "f16"] }

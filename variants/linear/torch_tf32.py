@@ -1,7 +1,7 @@
 """cuBLAS through PyTorch on the matrix units: what a variant of precision tf32 has to be compared with.
 
 /// opbench
-title     = "PyTorch's addmm with TF32 allowed, bias and ReLU or GELU fused by cublasLt"
+title     = "torch.addmm with TF32 allowed; cublasLt fuses bias and ReLU or GELU"
 precision = "tf32"
 modules   = ["cupy", "torch"]
 supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one warp per output: lanes along k, so that weight loads are coalesced; shuffles add the lanes"
+// title     = "one warp per output, lanes along k: weight loads are coalesced; warp shuffles add the lanes"
 // builds_on = "naive"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a warp streams ROWS rows of weights, 16 bytes a load, for up to 8 rows of x"
+// title     = "one warp streams ROWS rows of weights in 16-byte loads, for up to 8 rows of x"
 // builds_on = "warp_per_output"
 // mechanism = ["coalesced", "vectorised_access", "register_tile", "block_reduction", "warp_shuffle"]
 // supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "both operands transposed on the way into two shared buffers, warp tiles in registers"
+// title     = "warp tiles; both operands are transposed into double-buffered shared memory"
 // builds_on = "naive"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",

@@ -19,7 +19,7 @@
 // map_weight = { tensor = "weight", type = "PRODUCT", box = ["BK", "BN"] }
 //
 // [variant.wgmma_bf16]
-// title     = "wgmma fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay, stores by TMA"
+// title     = "bf16 wgmma and TMA, warp-specialised, in persistent blocks; results are stored by TMA"
 // builds_on = "mma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
@@ -35,7 +35,7 @@
 // args   = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
 //
 // [variant.wgmma_tf32]
-// title     = "TF32 by wgmma, fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay"
+// title     = "TF32 wgmma and TMA, warp-specialised, in persistent blocks"
 // builds_on = "mma_tf32"
 // product   = "tf32"
 // requires  = ["k % 4 == 0 and n % 2 == 0"]

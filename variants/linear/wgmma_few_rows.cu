@@ -29,14 +29,14 @@
 // args         = ["map_weight", "map_x", "bias?", "out", "m", "n", "k"]
 //
 // [variant.wgmma_few_rows_bf16]
-// title     = "few rows: weights are wgmma's rows, k split over a cluster, the next layer's weights come meanwhile"
+// title     = "few rows: bf16 wgmma with weights as rows, k split over a cluster, programmatic dependent launch"
 // builds_on = "mma_bf16_split_k"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // requires  = ["k % 8 == 0"]
 //
 // [variant.wgmma_few_rows_tf32]
-// title     = "few rows in TF32: weights are wgmma's rows, k split over a cluster, weights fetched before x is awaited"
+// title     = "few rows: TF32 wgmma with weights as rows, k split over a cluster, programmatic dependent launch"
 // builds_on = "mma_tf32_split_k"
 // product   = "tf32"
 // requires  = ["k % 4 == 0"]

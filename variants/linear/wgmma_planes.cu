@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "float32 accuracy from f16: the block splits the weights that stream through it, blocks share all steps"
+// title     = "wgmma with float32 accuracy: each block splits its weights into two f16 parts; stream-K"
 // builds_on = "wgmma_few_rows_tf32"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma",

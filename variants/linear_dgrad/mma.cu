@@ -19,7 +19,7 @@
 // shared = "STAGES * (BM + BN) * 128"
 //
 // [variant.mma_bf16]
-// title     = "bf16 matrix instructions (mma.sync) fed by cp.async stages; weights are transposed by ldmatrix"
+// title     = "bf16 mma.sync with a cp.async pipeline; ldmatrix transposes the weights"
 // builds_on = "register_tile"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -28,7 +28,7 @@
 // where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 3), (128, 128, 64, 3), (64, 64, 32, 4))"]
 //
 // [variant.mma_tf32]
-// title     = "TF32 matrix instructions (mma.sync) fed by cp.async stages; weights are read as they lie, by words"
+// title     = "TF32 mma.sync with a cp.async pipeline; weights are loaded from shared memory word by word"
 // builds_on = "register_tile"
 // mechanism = ["bank_conflict_free"]
 // product   = "tf32"
@@ -37,7 +37,7 @@
 // where     = ["(BM, BN, WN, STAGES) in ((128, 256, 64, 4), (128, 128, 64, 3), (64, 64, 32, 4))"]
 //
 // [variant.mma_3xtf32]
-// title     = "float32 accuracy from TF32 matrix instructions: operands split in two, three products, sums promoted"
+// title     = "3xTF32 (mma.sync): operands split into two TF32 numbers, three products, float32 accuracy"
 // builds_on = "mma_tf32"
 // mechanism = ["bank_conflict_free", "operand_split"]
 // product   = "tf32x3"

@@ -29,7 +29,7 @@
 // args   = ["parts", "out?", "a?", "dx", "m * k"]
 //
 // [variant.mma_bf16_split]
-// title     = "as mma_bf16, with n split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_bf16 with n split over SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_bf16"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
@@ -38,7 +38,7 @@
 // where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
 // [variant.mma_tf32_split]
-// title     = "as mma_tf32, with n split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_tf32 with n split over SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_tf32"
 // product   = "tf32"
 // define    = { N_ALIGNED = "n % 4 == 0", K_ALIGNED = "k % 4 == 0" }
@@ -46,7 +46,7 @@
 // where     = ["(BM, WN, STAGES) in ((128, 64, 3), (64, 32, 4))"]
 //
 // [variant.mma_3xtf32_split]
-// title     = "as mma_3xtf32, with n split over SPLIT blocks per tile, parts added by a second kernel"
+// title     = "mma_3xtf32 with n split over SPLIT blocks per tile; a second kernel adds the partial sums"
 // builds_on = "mma_3xtf32"
 // mechanism = ["operand_split"]
 // product   = "tf32x3"

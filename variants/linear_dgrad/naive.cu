@@ -1,5 +1,5 @@
 // /// opbench
-// title    = "one thread per element of dx, the column on threadIdx.x: rows of the weights are read as they lie"
+// title    = "one thread per element of dx, threadIdx.x along the columns: weight loads are coalesced"
 // mechanism = ["coalesced"]
 // supports = { epilogue = ["none", "mask", "gelu_tanh"], dtype = ["f32", "bf16"] }
 // define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'", GELU = "epilogue == 'gelu_tanh'" }

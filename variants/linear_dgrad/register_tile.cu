@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "tiles of both operands in two shared buffers, 8 x 8 sums per thread"
+// title     = "register tiles of 8 x 8 outputs per thread over double-buffered shared-memory tiles"
 // builds_on = "naive"
 // mechanism = [
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "fewer_barriers", "double_buffer",

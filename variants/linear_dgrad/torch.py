@@ -1,7 +1,7 @@
 """cuBLAS through PyTorch: what autograd calls for the input of a linear layer.
 
 /// opbench
-title     = "torch.mm(dout, weight, out=dx) in full float32 or bf16; threshold_backward or gelu_backward after it"
+title     = "torch.mm(dout, weight, out=dx), float32 without TF32 or bf16, then threshold_ or gelu_backward"
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports  = { epilogue = ["none", "mask", "gelu_tanh"], dtype = ["f32", "bf16"] }

@@ -1,7 +1,7 @@
 """cuBLAS through PyTorch: what autograd calls for the input of a linear layer.
 
 /// opbench
-title     = "torch.mm(dout, weight, out=dx) in TF32; threshold_backward behind it for the mask"
+title     = "torch.mm(dout, weight, out=dx) in TF32, then threshold_backward for the mask"
 precision = "tf32"
 modules   = ["cupy", "torch"]
 supports  = { epilogue = ["none", "mask"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma fed by TMA: weights transposed by the instruction, blocks share the steps of all tiles evenly"
+// title     = "bf16 wgmma and TMA, stream-K: blocks get equal shares of the steps; wgmma transposes the weights"
 // builds_on = "mma_bf16_split"
 // mechanism = [
 //     "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "few rows: weights are wgmma's rows, transposed by it; n split over a cluster, whose blocks add sums"
+// title     = "few rows: bf16 wgmma with weights as rows, n split over a cluster, whose blocks add the sums"
 // builds_on = "wgmma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "ping-pong: each warpgroup has tiles of its own, and one stores while the other one multiplies"
+// title     = "ping-pong: each warpgroup has its own tiles; one warpgroup stores while the other one multiplies"
 // builds_on = "wgmma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",

@@ -53,13 +53,13 @@
 // programmatic = true
 //
 // [variant.wgmma_halves]
-// title     = "TF32's accuracy from f16: a block rounds the weights that it streams, the instruction transposes them"
+// title     = "TF32 accuracy by f16 wgmma: each block rounds its weights, and wgmma transposes them"
 // builds_on = "mma_tf32_split"
 // product   = "f16"
 // precision = "tf32"
 //
 // [variant.wgmma_planes]
-// title     = "float32 accuracy from f16: the block splits the weights that stream through it, three products"
+// title     = "wgmma with float32 accuracy: each block splits its weights into two f16 parts, three products"
 // builds_on = "wgmma_halves"
 // mechanism = ["operand_split"]
 // product   = "f16x3"

@@ -1,7 +1,7 @@
 """The gradient of ReLU by PyTorch.
 
 /// opbench
-title    = "aten::threshold_backward.grad_input, what autograd calls for torch.relu"
+title    = "aten::threshold_backward.grad_input, which autograd calls for torch.relu"
 modules  = ["cupy", "torch"]
 supports = { dtype = ["f32", "bf16"] }
 ///

@@ -1,5 +1,5 @@
 // /// opbench
-// title = "one block per row, which looks k times for the largest element after the last one"
+// title = "one block per row, k passes: each finds the largest element below the previous one"
 // mechanism = ["coalesced"]
 // tune  = { BLOCK = [512, 1024] }
 // supports = { dtype = ["f32", "bf16"] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row: the k best and a tile of new elements are sorted in shared memory, tile by tile"
+// title     = "one block per row: bitonic sort of the k largest and a tile of new elements in shared memory"
 // builds_on = "maximum_passes"
 // mechanism = ["coalesced", "fewer_passes", "shared_memory_tile"]
 // tune      = { BLOCK = [512, 256] }

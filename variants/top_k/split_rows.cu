@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "PARTS blocks per row with 16-byte loads; a second kernel selects among the best of the parts"
+// title     = "PARTS blocks per row with 16-byte loads; a second kernel selects among the k largest of each part"
 // builds_on = "threshold"
 // mechanism = [
 //     "coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "one block per row: only elements larger than the k-th best so far are kept for the next sort"
+// title     = "one block per row: only elements larger than the current k-th largest are collected and sorted"
 // builds_on = "sorted_tiles"
 // mechanism = ["coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled"]
 // tune      = { BLOCK = [512, 1024], ITEMS = [8, 4], SORT = [1024] }

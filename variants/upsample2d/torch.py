@@ -1,7 +1,7 @@
 """Upsampling by PyTorch.
 
 /// opbench
-title    = "aten::upsample_nearest2d.out or upsample_bilinear2d.out, the kernels behind torch.nn.functional.interpolate"
+title    = "aten::upsample_nearest2d.out or upsample_bilinear2d.out, which torch's interpolate calls"
 modules  = ["cupy", "torch"]
 supports = { mode = ["nearest", "bilinear"], layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"] }
 ///
