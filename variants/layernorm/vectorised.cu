@@ -1,7 +1,7 @@
 // /// opbench
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
-//     "fewer_passes",
+//     "fewer_passes", "overlapped_launch",
 // ]
 // supports  = { dtype = ["f32", "bf16"], residual = ["none", "add"] }
 // requires  = ["THREADS <= 1024", "THREADS * (REGISTERS + 32) <= 65536"]
@@ -19,6 +19,8 @@
 // kernel = "layernorm_vectorised"
 // grid   = ["min(cdiv(rows, ROWS_PER_BLOCK), sm_count * BLOCKS) if BLOCKS else cdiv(rows, ROWS_PER_BLOCK)"]
 // block  = ["THREADS", "ROWS_PER_BLOCK"]
+// programmatic = true
+// early  = ["weight", "bias"]
 // args   = ["x", "residual?", "weight", "bias", "out", "mean", "rstd", "sum?", "rows"]
 //
 // [variant.vectorised]
@@ -36,10 +38,12 @@
 // ///
 //
 // A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block, long ones have up to 1024
-// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded with the row, before its
-// sums are known. STREAM marks rows evict-first. In `persistent` weight and bias stay in registers for all rows of a
-// block, and memory is busy during the sums. Limit: HBM, and for rows that no vector divides the narrower accesses.
+// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded before the
+// previous launch, which may write the rows, has ended. STREAM marks rows evict-first. In `persistent` weight and bias
+// stay in registers for all rows of a block, and memory is busy during the sums. Limit: HBM; narrow accesses if no
+// vector divides the rows.
 
+#include <opbench/overlap.cuh>
 #include <opbench/row_norm.cuh>
 using namespace opbench;
 
@@ -48,9 +52,9 @@ typedef RowPart<T, COLS, LANES, THREADS> Row;
 constexpr int WARPS = (THREADS + 31) / 32;  // of a row
 
 extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
-    layernorm_vectorised(const T* __restrict__ x,
+    layernorm_vectorised(const T* x,
 #if ADD
-                         const T* __restrict__ residual,
+                         const T* residual,
 #endif
                          const float* __restrict__ weight, const float* __restrict__ bias, T* __restrict__ out,
                          float* __restrict__ mean, float* __restrict__ rstd,
@@ -62,15 +66,17 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     __shared__ float sums[ROWS_PER_BLOCK][WARPS], squared[ROWS_PER_BLOCK][WARPS];
     const int step = gridDim.x * ROWS_PER_BLOCK;
     int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    ColumnPart<Row> factors, shifts;
+    factors.load(weight);
+    shifts.load(bias);
+    wait_for_launches_before();
+    let_next_launch_start();
     Row own, next;
     own.load<STREAM>(x, row, row < rows);
 #if ADD
     Row added, next_added;
     added.load<STREAM>(residual, row, row < rows);
 #endif
-    ColumnPart<Row> factors, shifts;
-    factors.load(weight);
-    shifts.load(bias);
     for (int first = blockIdx.x * ROWS_PER_BLOCK; first < rows; first += step, row += step) {
         const bool more = BLOCKS != 0 && row + step < rows;
         next.load<STREAM>(x, row + step, more);

@@ -1,7 +1,7 @@
 // /// opbench
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
-//     "persistent",
+//     "persistent", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
 // supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
@@ -31,6 +31,8 @@
 // kernel = "linear_wgmma"
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
+// programmatic = true
+// early  = ["weight", "bias?"]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
 // args   = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
 //
@@ -44,14 +46,17 @@
 // kernel = "linear_wgmma"
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
+// programmatic = true
+// early  = ["weight", "bias?"]
 // shared = "STAGES * ((BM + BN) * 128 + 16)"
 // args   = ["map_x", "map_weight", "bias?", "out", "m", "n", "k"]
 // ///
 //
 // matmul/wgmma_persistent, whose file says what each step of it buys, with b by columns, as the weights are. Bias and
-// ReLU or GELU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded
-// and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few
-// there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
+// ReLU or GELU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are
+// rounded and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Blocks start as those of the
+// previous launch leave, and copy weights, which no launch writes, before x is ready. Limit: with many rows power; with
+// few there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
@@ -85,12 +90,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
-                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                    load(a, &map_x, full, step * BK, tile.row);
-                    load(a + BM * 128, &map_weight, full, step * BK, tile.column);
+            ring.fill_tiles(
+                walk, steps,
+                [&](TilePlace tile, int step, unsigned stage, unsigned full) {
+                    load(stage + BM * 128, &map_weight, full, step * BK, tile.column);
+                },
+                [&](TilePlace tile, int step, unsigned stage, unsigned full) {
+                    load(stage, &map_x, full, step * BK, tile.row);
                 });
-            });
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);

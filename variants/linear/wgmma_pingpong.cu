@@ -3,7 +3,7 @@
 // builds_on = "wgmma_bf16"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
-//     "persistent", "bank_conflict_free",
+//     "persistent", "bank_conflict_free", "overlapped_launch",
 // ]
 // product   = "bf16"
 // tile      = { m = "BM", n = "BN", k = 64 }
@@ -26,6 +26,8 @@
 // kernel = "linear_wgmma_pingpong"
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
+// programmatic = true
+// early  = ["weight", "bias?"]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
 // args   = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
 // ///
@@ -34,8 +36,8 @@
 // larger this share of the time. Here a tile belongs to one warpgroup. The warpgroups take turns at multiplying: while
 // one multiplies, the other one applies bias and GELU to its sums and stores them. A tile is half as large, as its sums
 // must fit the registers of one warpgroup, so L2 delivers more bytes per product: with k = 3072 wgmma_bf16 is as fast
-// or faster. (A cluster of two blocks that share the weights' copies gained nothing on an H100, so this is not the
-// limit.) Limit: power. Idea: CUTLASS's ping-pong schedule.
+// or faster. As in wgmma_bf16, blocks start before the previous launch has ended. (A cluster of two blocks that share
+// the weights' copies gained nothing on an H100.) Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -68,12 +70,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
-                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                    load(a, &map_x, full, step * 64, tile.row);
-                    load(a + BM * 128, &map_weight, full, step * 64, tile.column);
+            ring.fill_tiles(
+                walk, steps,
+                [&](TilePlace tile, int step, unsigned stage, unsigned full) {
+                    load(stage + BM * 128, &map_weight, full, step * 64, tile.column);
+                },
+                [&](TilePlace tile, int step, unsigned stage, unsigned full) {
+                    load(stage, &map_x, full, step * 64, tile.row);
                 });
-            });
     } else {
         registers_up<consumer_registers>();
         const int warp = threadIdx.x / 32 % 4;

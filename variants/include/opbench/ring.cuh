@@ -51,12 +51,47 @@ struct Ring {
 
     // The producer thread: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in total.
     template <class Copy>
-    __device__ __forceinline__ void fill(int steps, const Copy& copy) {
-        for (int step = 0; step < steps; ++step, advance()) {
+    __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0) {
+        for (int step = first; step < steps; ++step, advance()) {
             wait_for(empty + 8 * stage, phase ^ 1);
             arrive_expect(full + 8 * stage, copied);
             copy(step, memory + stage * stage_bytes, full + 8 * stage);
         }
+    }
+    // The producer thread of an overlapped launch. early() copies the part of a stage that no launch writes, late() the
+    // rest. Until the earlier launches have ended, only early() copies, and only to the first stages.
+    template <class Early, class Late>
+    __device__ __forceinline__ void fill_overlapped(int steps, const Early& early, const Late& late, bool is_first) {
+        int filled = 0;
+        if (is_first) {
+            filled = min(steps, min(stages, 4));  // with more, the rest of the first stage would wait for them
+            for (int step = 0; step < filled; ++step) {
+                arrive_expect(full + 8 * step, copied);
+                early(step, memory + step * stage_bytes, full + 8 * step);
+            }
+            wait_for_launches_before();
+            let_next_launch_start();
+            for (int step = 0; step < filled; ++step, advance())
+                late(step, memory + step * stage_bytes, full + 8 * step);
+        }
+        fill(
+            steps,
+            [&](int step, unsigned to, unsigned barrier) {
+                late(step, to, barrier);
+                early(step, to, barrier);
+            },
+            filled);
+    }
+    // The same for all tiles of the block: early(tile, step, ...), late(tile, step, ...).
+    template <class Walk, class Early, class Late>
+    __device__ __forceinline__ void fill_tiles(const Walk& walk, int steps, const Early& early, const Late& late) {
+        bool is_first = true;
+        walk.for_each_tile([&](auto tile) {
+            fill_overlapped(
+                steps, [&](int step, unsigned to, unsigned barrier) { early(tile, step, to, barrier); },
+                [&](int step, unsigned to, unsigned barrier) { late(tile, step, to, barrier); }, is_first);
+            is_first = false;
+        });
     }
 
     // A consumer warpgroup: multiply(step, address of the stage) issues wgmma. One group stays in flight while the next
