@@ -231,7 +231,7 @@ winners: $(VENV)/.quick  ## Write the winners file of the committed runs: what a
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py
 
-sizes: $(VENV)/.quick  ## Print lines per room, the longest files and the size of the evidence
+sizes: $(VENV)/.quick  ## Print lines per package, the longest files and the size of the evidence
 	@$(BIN)/python tests/sizes.py
 
 clean:  ## Remove the environment, builds and caches of this tree (no run's results)

@@ -1,6 +1,6 @@
-"""Print how large the project is: lines per room, longest files, headers, repeated names, untyped values, evidence.
+"""Print how large the project is: lines per package, longest files, headers, repeated names, untyped values, evidence.
 
-python tests/sizes.py               one line per room and total
+python tests/sizes.py               one line per package and total
 python tests/sizes.py --repeats 20  the 20 largest groups of kernel lines that repeat
 """
 
@@ -127,7 +127,7 @@ def print_repeats(most: int) -> None:
 
 
 def main() -> None:
-    """Print one line per room and per total, or the groups of kernel lines that repeat."""
+    """Print one line per package and per total, or the groups of kernel lines that repeat."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
         "--repeats", type=int, metavar="N", help="print the N largest groups of kernel lines that repeat"
@@ -140,9 +140,9 @@ def main() -> None:
 
 
 def print_sizes() -> None:
-    """Print one line per room and per total."""
-    for room in sorted(path for path in (ROOT / "opbench").iterdir() if path.is_dir()):
-        print(f"{lines(sources(room)):>8,} lines  opbench/{room.name}")
+    """Print one line per package and per total."""
+    for package in sorted(path for path in (ROOT / "opbench").iterdir() if path.is_dir()):
+        print(f"{lines(sources(package)):>8,} lines  opbench/{package.name}")
     for name in ("opbench", "variants", "tests"):
         print(f"{lines(sources(ROOT / name)):>8,} lines  {name} in all")
     modules = sources(ROOT / "opbench")

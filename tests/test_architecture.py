@@ -15,46 +15,46 @@ import pytest
 
 from support.common import ROOT
 
-PACKAGE = ROOT / "opbench"
+OPBENCH = ROOT / "opbench"
 TABLE = ROOT / "docs" / "architecture.md"
 
 
-class Room(NamedTuple):
+class Package(NamedTuple):
     """One row of the table in docs/architecture.md."""
 
     layer: int
     may_import: frozenset[str]
 
 
-def read_rooms(page: Path) -> dict[str, Room]:
-    """Name of each room, or of each module that stands alone, to its row in one of the three tables."""
+def read_packages(page: Path) -> dict[str, Package]:
+    """Name of each package, or of each module that stands alone, to its row in one of the three tables."""
     rows = re.findall(r"^\| (\d+) \| ([\w., ]+) \| .* \| ([\w., ]*?) *\|$", page.read_text(), re.MULTILINE)
     return {
-        name: Room(int(layer), frozenset(re.findall(r"[\w.]+", allowed)))
+        name: Package(int(layer), frozenset(re.findall(r"[\w.]+", allowed)))
         for layer, names, allowed in rows
         for name in re.findall(r"[\w.]+", names)
     }
 
 
-ROOMS = read_rooms(TABLE)
-GROUND = {name for name, room in ROOMS.items() if room.layer <= 1}
+PACKAGES = read_packages(TABLE)
+GROUND = {name for name, package in PACKAGES.items() if package.layer <= 1}
 
-FOLDERS = {name.partition(".")[0] for name in ROOMS if "." in name}
-"""Folders that hold rooms and nothing of their own."""
+FOLDERS = {name.partition(".")[0] for name in PACKAGES if "." in name}
+"""Folders that hold packages and nothing of their own."""
 
-MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+MODULES = sorted(p for p in OPBENCH.rglob("*.py") if p != OPBENCH / "__init__.py")
 
 
 def name_of(path: Path) -> str:
     """Such as "backends.cpu.build"."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(OPBENCH).with_suffix("").parts).removesuffix(".__init__")
 
 
-def room_of(module: str) -> str:
-    """The room that a module is in, or itself where it stands alone; of a folder of rooms its own name."""
+def package_of(module: str) -> str:
+    """The package that a module is in, or itself where it stands alone; of a folder of packages its own name."""
     parts = module.split(".")
     names = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-    return next((name for name in names if name in ROOMS), parts[0])
+    return next((name for name in names if name in PACKAGES), parts[0])
 
 
 @functools.cache
@@ -77,42 +77,44 @@ def each_import(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, str(a.value)) for a in node.args if isinstance(a, ast.Constant))
 
 
-def test_every_room_has_its_row_and_every_row_its_room() -> None:
-    found = {room_of(name_of(path)) for path in MODULES} - {"__main__", *FOLDERS}
-    assert found == set(ROOMS), f"{TABLE.name} and opbench/ name different rooms"
+def test_every_package_has_its_row_and_every_row_its_package() -> None:
+    found = {package_of(name_of(path)) for path in MODULES} - {"__main__", *FOLDERS}
+    assert found == set(PACKAGES), f"{TABLE.name} and opbench/ name different packages"
 
 
 @pytest.mark.parametrize("part", ["", "emulator", "networks"])
 def test_the_page_of_a_part_names_files_that_are_there(part: str) -> None:
-    page = PACKAGE / part / "README.md"
+    page = OPBENCH / part / "README.md"
     named = re.findall(r"`((?:opbench/)?[\w/]+(?:\.py|/))`", page.read_text())
-    places = [[page.parent / name, ROOT / name, PACKAGE / name] for name in named]
+    places = [[page.parent / name, ROOT / name, OPBENCH / name] for name in named]
     assert (
         named and [name for name, tried in zip(named, places, strict=True) if not any(p.exists() for p in tried)] == []
     )
 
 
 def test_rows_allow_only_lower_layers_so_that_there_is_no_circle() -> None:
-    for name, room in ROOMS.items():
-        for other in room.may_import - {"everything"}:
-            assert ROOMS[other].layer < room.layer, f"{TABLE.name}: {name} may not import {other}"
+    for name, package in PACKAGES.items():
+        for other in package.may_import - {"everything"}:
+            assert PACKAGES[other].layer < package.layer, f"{TABLE.name}: {name} may not import {other}"
 
 
 def may_import(here: str, there: str) -> bool:
-    """Whether the table allows modules of the room `here` to import those of `there`."""
+    """Whether the table allows modules of the package `here` to import those of `there`."""
     if here in FOLDERS:
         return False
-    allowed = ROOMS[here].may_import | GROUND | {here}
-    return here == there or (ROOMS[there].layer < ROOMS[here].layer and (there in allowed or "everything" in allowed))
+    allowed = PACKAGES[here].may_import | GROUND | {here}
+    return here == there or (
+        PACKAGES[there].layer < PACKAGES[here].layer and (there in allowed or "everything" in allowed)
+    )
 
 
 def test_imports_go_only_where_the_table_allows() -> None:
     wrong = [
         f"{path}:{line}: {here} must not import {name}; docs/architecture.md has what it may"
         for path in MODULES
-        if (here := room_of(name_of(path))) != "__main__"
+        if (here := package_of(name_of(path))) != "__main__"
         for line, name in imports(path)
-        if name.startswith("opbench.") and not may_import(here, room_of(name.removeprefix("opbench.")))
+        if name.startswith("opbench.") and not may_import(here, package_of(name.removeprefix("opbench.")))
     ]
     assert wrong == []
 
@@ -126,14 +128,14 @@ def test_no_circle_of_modules() -> None:
     assert circles == []
 
 
-def test_tests_lie_in_folders_named_as_the_rooms() -> None:
+def test_tests_lie_in_folders_named_as_the_packages() -> None:
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("test_*.py"))}
-    assert folders - set(ROOMS) - FOLDERS - {"bench"} == set()
+    assert folders - set(PACKAGES) - FOLDERS - {"bench"} == set()
 
 
 def test_the_two_backends_know_nothing_of_each_other() -> None:
     for one, other in (("emulator", "gpu.driver"), ("gpu/driver", "emulator")):
-        for path in (PACKAGE / one).rglob("*.py"):
+        for path in (OPBENCH / one).rglob("*.py"):
             assert not [n for _, n in imports(path) if n.startswith(f"opbench.{other}")], path
 
 
@@ -182,12 +184,12 @@ def test_only_the_modules_for_it_touch_a_driver_a_compiler_or_a_drawing() -> Non
 
 def test_the_report_reads_results_and_nothing_else() -> None:
     """So that a report is a function of the results file, on any machine."""
-    reached, todo = set(), {name_of(p) for p in (PACKAGE / "report").rglob("*.py")}
+    reached, todo = set(), {name_of(p) for p in (OPBENCH / "report").rglob("*.py")}
     while todo:
         module = todo.pop()
         reached.add(module)
-        path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
-        path = path if path.exists() else PACKAGE.joinpath(*module.split(".")) / "__init__.py"
+        path = OPBENCH.joinpath(*module.split(".")).with_suffix(".py")
+        path = path if path.exists() else OPBENCH.joinpath(*module.split(".")) / "__init__.py"
         if path.exists():
             todo |= {n.removeprefix("opbench.") for _, n in imports(path) if n.startswith("opbench.")} - reached
     forbidden = ("emulator", "gpu.driver", "gpu.compile", "checking", "running", "networks", "api", "cli")
@@ -195,7 +197,7 @@ def test_the_report_reads_results_and_nothing_else() -> None:
 
 
 def test_the_harness_holds_no_kernel_of_an_operator() -> None:
-    sources = [p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.cu") if "shipped" not in p.parts]
+    sources = [p.relative_to(OPBENCH) for p in OPBENCH.rglob("*.cu") if "shipped" not in p.parts]
     assert [str(p) for p in sources if p.parts[:2] != ("gpu", "driver")] == []
     for path in MODULES:
         if not name_of(path).startswith(("emulator.", "gpu.", "backend.")):
@@ -203,7 +205,7 @@ def test_the_harness_holds_no_kernel_of_an_operator() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    for path in [*MODULES, PACKAGE / "__init__.py"]:
+    for path in [*MODULES, OPBENCH / "__init__.py"]:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 

@@ -1,4 +1,4 @@
-"""The words of errors that every room raises; other tests assert their fields."""
+"""The words of errors that every package raises; other tests assert their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only `make test-all` runs is listed with its reason, and every room and variant has its tests in `make test`."""
+"""The tests that only `make test-all` runs have a reason, and `make test` tests every package and variant."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_long_test_is_there_once_and_has_a_reason() -> None:
 
 
 def test_make_test_runs_some_test_of_every_file() -> None:
-    """So that each room, which has a folder of tests, is tested by both commands."""
+    """So that each package, which has a folder of tests, is tested by both commands."""
     left_out = {name for group in LONG for name in group.tests if not group.sample}
     tests = {
         path.relative_to(TESTS).as_posix(): {

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from opbench.backend.environment import Environment
-from opbench.checking import experiment as timing_room
+from opbench.checking import experiment as timing_experiment
 from opbench.checking.checking import Session
 from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.cli.explain import explain_command
@@ -33,7 +33,7 @@ from opbench.results.experiment import (
     pair_cost,
 )
 from opbench.results.files import RunWriter, read_content, read_lines, read_run, run_file
-from opbench.running import experiment as room
+from opbench.running import experiment as running_experiment
 from opbench.running.experiment import AssembledKnockOuts, KnockOutTimer, run_experiments
 from opbench.running.protocol import CaseStarted, OpenBackend, TimeCubins
 from opbench.running.worker import Worker, WorkerHung
@@ -118,7 +118,7 @@ def assembled(monkeypatch: pytest.MonkeyPatch, *names: str) -> AssembledKnockOut
     """A case with these knock-outs, whose cubins are only names."""
     costs = {name: ClassCost(name, 3, {"12": 2, "tile.cuh:7": 1}) for name in names}
     cubins = {name: Path(f"{name}.cubin") for name in (ORIGINAL, *names)}
-    monkeypatch.setattr(room, "_assemble_without", lambda found, pair: Path("+".join(pair)))
+    monkeypatch.setattr(running_experiment, "_assemble_without", lambda found, pair: Path("+".join(pair)))
     knockout = KnockOut(".version 8.0\n.target sm_80\n.address_size 64\n", [])
     return AssembledKnockOuts(case_named("relu/scalar(n=2000)"), knockout, "sm_90", costs, cubins, "ptxas 13.0", True)
 
@@ -239,7 +239,7 @@ def test_a_missing_assembler_leaves_the_counts(monkeypatch: pytest.MonkeyPatch) 
     def missing(arch: str) -> None:
         raise EnvironmentFault("no ptxas")
 
-    monkeypatch.setattr(room, "assembler", missing)
+    monkeypatch.setattr(running_experiment, "assembler", missing)
     shown: list[Experiment] = []
     with refuses("missing-extra", "--experiment", error=EnvironmentFault):
         run_experiments(["relu/scalar"], "", "h100", CATALOG, shown.append, lambda text: None)
@@ -247,16 +247,16 @@ def test_a_missing_assembler_leaves_the_counts(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_other_cases_are_timed_after_one_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(room, "resolve_name", lambda name: "cuda")
-    monkeypatch.setattr(room, "conflict_lines", lambda *args: None)
-    monkeypatch.setattr(room, "Worker", lambda *args: FakeWorker())
+    monkeypatch.setattr(running_experiment, "resolve_name", lambda name: "cuda")
+    monkeypatch.setattr(running_experiment, "conflict_lines", lambda *args: None)
+    monkeypatch.setattr(running_experiment, "Worker", lambda *args: FakeWorker())
 
     def assemble(case: Any, *rest: Any) -> AssembledKnockOuts:
         if case.variant.name == "scalar":
             raise UsageError("no", kind="not-right")
         return replace(assembled(monkeypatch, "global-loads"), case=case)
 
-    monkeypatch.setattr(room, "assemble_knockouts", assemble)
+    monkeypatch.setattr(running_experiment, "assemble_knockouts", assemble)
     shown: list[Experiment] = []
     with refuses("not-right"):
         run_experiments(["relu/scalar", "transpose/shared"], "", "h100", CATALOG, shown.append, lambda text: None)
@@ -277,7 +277,9 @@ def test_experiments_are_stored_in_the_folder_of_a_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, stored: bool
 ) -> None:
     found = replace(run(monkeypatch, FakeWorker(), "global-loads", "global-stores"), source=source)
-    monkeypatch.setattr(room, "run_experiments", lambda names, pattern, gpu, catalog, show, note: show(found))
+    monkeypatch.setattr(
+        running_experiment, "run_experiments", lambda names, pattern, gpu, catalog, show, note: show(found)
+    )
     done = CliRunner().invoke(explain_command, ["relu/scalar", "--experiment", "--run", str(tmp_path)])
     assert done.exit_code == 0 and "global loads" in done.stdout
     lines = [line for _, line in read_lines(tmp_path / "results.jsonl")] if stored else []
@@ -296,7 +298,7 @@ def test_knock_outs_are_launched_on_the_inputs_of_the_case(
     case = case_named("relu/scalar(n=2000)")
     cubin = backend.compile(case.request())
     checked: list[str] = []
-    monkeypatch.setattr(timing_room, "_require_right", lambda session, ready, when: checked.append(when))
+    monkeypatch.setattr(timing_experiment, "_require_right", lambda session, ready, when: checked.append(when))
     started: list[str] = []
     options = TimingOptions(warmup_s=0, max_samples=10)
     found = time_cubins(

@@ -20,7 +20,7 @@ class LongTests:
     """Such as "networks/test_training.py::test_it_learns"."""
     fixture: str = ""
     sample: int = 0
-    """How many parameter sets of each test, or how many of each room's tests, `make test` runs all the same."""
+    """How many parameter sets of each test, or how many of each package's tests, `make test` runs all the same."""
 
 
 def read_long_tests() -> list[LongTests]:
