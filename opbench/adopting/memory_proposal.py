@@ -376,8 +376,10 @@ class _Writer:
     def _block_sizes(self, launched_kernel: LaunchedKernel) -> dict[str, int]:
         """Return the variables that block sizes depend on, each with a usual value."""
         assert launched_kernel.launch is not None
-        components = grid_components(launched_kernel.launch.configuration[1], self._values_at(launched_kernel))
-        return dict.fromkeys(self._variables_in(*components), 256 if len(components) == 1 else 16)
+        block = launched_kernel.launch.configuration[1]
+        components = grid_components(block, self._values_at(launched_kernel))
+        names = self._variables_in(*components) | {token.text for token in block if len(block) == 1}
+        return dict.fromkeys(names, 256 if len(components) == 1 else 16)
 
     def _variables_in(self, *expressions: Sequence[Token]) -> set[str]:
         """Return the variables on which expressions depend, directly or through other variables."""
@@ -439,6 +441,7 @@ class _Writer:
             is_literal = bool(value) and all(t.kind == "number" or t.text in "()*<+-" for t in value)
             if (
                 name in template_names
+                or name in self.program.buffers
                 or not (is_literal or name in self.replacement_values)
                 or self._differs_at_a_launch(name)
             ):

@@ -84,6 +84,20 @@ def is_update(text: str, *columns: int) -> bool:
     return any(re.search(pattern.format(element=re.escape(element)), statement) for pattern in UPDATE_STATEMENTS)
 
 
+def combines_elements(text: str, column: int) -> bool:
+    """Return whether a line updates an element by another element of the same array, as a step of a reduction does.
+
+    An example is `sums[i] += sums[i + step]`. The column must name the updated element.
+    """
+    span = expression_at(text, column)
+    element = text[span.start - 1 : span.end - 1] if span else ""
+    array = re.match(r"\w+(?=\s*\[)", element)
+    if not array:
+        return False
+    other_elements = re.findall(rf"(?<!\w){array[0]}\s*\[[^]]*\]", text.replace(element, ""))
+    return bool(other_elements)
+
+
 def _is_dereference(text: str, index: int) -> bool:
     """Return whether the asterisk at a position is a dereference, and not a product."""
     preceding_text = text[:index].rstrip()

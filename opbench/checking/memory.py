@@ -42,6 +42,8 @@ class MemoryCheckResult:
     """Findings that depend on the random contents: out-of-bounds accesses at an index from a buffer, assertions."""
     notes: tuple[Finding, ...] = ()
     launches: tuple[RecordedLaunch, ...] = ()
+    stored_elements: tuple[tuple[str, int], ...] = ()
+    """Buffers of unknown size, each with the number of elements up to the last one that the launches change."""
 
 
 def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckResult:
@@ -72,6 +74,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         doubtful_findings=tuple(doubtful),
         notes=notes,
         launches=tuple(map(RecordedLaunch.of, plan.launches)),
+        stored_elements=traced.stored_elements,
     )
 
 
@@ -102,6 +105,7 @@ class _TracedPlan:
     notes: tuple[Finding, ...]
     damage: list[Finding]
     """Writes before or after a buffer."""
+    stored_elements: tuple[tuple[str, int], ...]
 
 
 def _trace_plan(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
@@ -121,19 +125,29 @@ def _trace_plan(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOpt
         if reason := backend.unsupported_reason(request):
             return reason
         buffers: dict[str, Buffer] = {}
+        contents_before: dict[str, np.ndarray] = {}
         try:
             for planned in plan.buffers:
                 buffers[planned.name] = backend.allocate(planned.name, (planned.elements,), planned.dtype)
                 _fill_buffer(buffers[planned.name], planned, seed)
+                if not planned.is_bounded:
+                    contents_before[planned.name] = buffers[planned.name].read()
             trace = backend.trace(request, plan.launches, buffers, options)
             return _TracedPlan(
                 trace,
                 [_locate_in_plan(finding, source, plan) for finding in trace.findings if not finding.hint],
                 tuple(_locate_in_plan(note, source, plan) for note in trace.notes),
                 [finding for b in buffers.values() if (finding := _guard_damage(b, plan))],
+                tuple((name, _changed_end(before, buffers[name].read())) for name, before in contents_before.items()),
             )
         finally:
             backend.free(buffers)
+
+
+def _changed_end(before: np.ndarray, after: np.ndarray) -> int:
+    """Return the number of elements up to the last one whose bytes differ; 0 for equal contents."""
+    changed = np.flatnonzero(before.reshape(-1).view(np.uint8) != after.reshape(-1).view(np.uint8))
+    return int(changed[-1]) // before.dtype.itemsize + 1 if changed.size else 0
 
 
 def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:

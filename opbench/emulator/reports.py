@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from opbench.backend import rules
-from opbench.backend.excerpt import is_update, source_line
+from opbench.backend.excerpt import combines_elements, is_update, source_line
 from opbench.backend.findings import RelatedLocation, place_text, triple_text
 from opbench.backend.rules import Rule
 from opbench.emulator.abi import (
@@ -249,7 +249,9 @@ def _thread_race_texts(event: Event) -> FindingTexts:
     """Write the texts on a race between two threads of a block."""
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
     related = event.related_location(f"{event.other_verb} by {event.other_thread_text}")
-    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
+    is_step = combines_elements(source_line(event.place.file, event.place.line), event.place.column)
+    has_lock = event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY)
+    if _is_update(event) and not is_step and not has_lock:
         return _lost_update_texts(event, f"{event.other_thread_text} updates it, too", related)
     details = [f"No {barrier} orders it with the {event.other_verb} by {event.other_thread_text}."]
     if event.same_warp and event.report.instructions & BOTH_VOLATILE:

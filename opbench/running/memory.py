@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from opbench.adopting.memory_plan import MemoryPlan, MemoryPlans
 from opbench.backend.findings import headline
 from opbench.checking.memory import MemoryCheckResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
+from opbench.paths import next_command
 from opbench.results.result import Result, Status, Verdict, location_of_reason
 from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import CheckMemory, OpenBackend
@@ -20,6 +23,8 @@ MAX_FULL_ACCESSES = 6e7
 """Accesses up to which a run at the file's own sizes is fast enough, at about 30 million per second."""
 MAX_FULL_THREADS = 1 << 21
 FULL_LIMIT_S = 15.0
+MIN_STORED, MAX_FACTORS = 8, 3
+"""The fewest written elements, and the most factors of a buffer's size, from which a wrong bound is concluded."""
 Note = Callable[[str], None]
 OPERATOR_NAME = "memory"
 """The operator's name in these results."""
@@ -46,12 +51,38 @@ def run_in_memory_mode(
                 for text in plan.notes:
                     note(text)
                 if isinstance(checked, MemoryCheckResult):
+                    for text in _bounds_to_check(plan, checked):
+                        note(text)
                     for finding in checked.doubtful_findings[1:]:
                         note(f"not judged, as random contents decide it: {headline(finding)}")
                 results.append(_judged(plan, opening.backend, checked))
         finally:
             worker.end()
     return results
+
+
+def _bounds_to_check(plan: MemoryPlan, checked: MemoryCheckResult) -> Iterator[str]:
+    """Yield a note for each buffer of unknown size into which the launches may write one element too many."""
+    for name, count in checked.stored_elements:
+        if elements := product_before(count, plan.sizes):
+            yield (
+                f"the last element that the launches write into {name} is {name}[{count - 1}]; this is out of bounds "
+                f"if {name} has {elements} = {count - 1} elements. Check the bounds with: "
+                + next_command("check", plan.path, size=f"{name}={count - 1}")
+            )
+
+
+def product_before(count: int, sizes: Mapping[str, int]) -> str:
+    """Return the product of sizes that equals `count - 1`, such as "rows * n"; "" if none does, or if one is `count`.
+
+    Such a count of written elements points to a bound that is wrong by one.
+    """
+    products = {
+        math.prod(sizes[name] for name in names): " * ".join(names)
+        for factors in range(MAX_FACTORS, 0, -1)
+        for names in itertools.combinations(sizes, factors)
+    }
+    return products.get(count - 1, "") if count > MIN_STORED and count not in products else ""
 
 
 def _check_plan(

@@ -164,6 +164,49 @@ def test_the_assumed_end_of_a_buffer_is_no_fault(cli: Cli, here: Path) -> None:
     assert (done.returncode, result["status"]) == (3, "unsupported")
 
 
+TWICE = """\
+__global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n) y[i] = 2 * x[i] * x[i];
+}
+void solve(const float* x, float* y, int n, int threads) { twice<<<(n + threads) / threads, threads>>>(x, y, n); }
+"""
+
+
+def test_a_store_of_one_element_too_many_is_named_where_the_size_is_unknown(cli: Cli, here: Path) -> None:
+    (here / "twice.cu").write_text(TWICE)
+    done = cli("check", "twice.cu", "--memory")
+    assert done.returncode == 0 and "y[1000]" in done.stderr and "if y has n = 1000 elements" in done.stderr
+    command = next(line for line in done.stderr.splitlines() if "if y has" in line).partition(": opbench ")[2]
+    again = cli(*shlex.split(command), "--json")
+    (finding,) = json.loads(again.stdout)[0]["verdict"]["findings"]
+    assert (again.returncode, finding["kind"], finding["line"], finding["buffer"]) == (1, "out_of_bounds", 3, "y")
+    (here / "twice.cu").write_text(TWICE.replace("<= n", "< n"))
+    assert "y[" not in cli("check", "twice.cu", "--memory").stderr
+
+
+STEPS = """\
+__global__ void fold(float* x) {
+    __shared__ float sums[256];
+    sums[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    for (int step = 1; step < 256; step *= 2) {
+        int i = 2 * step * threadIdx.x;
+        if (i + step < 256) sums[i] += sums[i + step];
+    }
+    if (threadIdx.x == 0) x[0] = sums[0];
+}
+int main() { float* x; cudaMalloc(&x, 1024); cudaMemcpy(x, 0, 1024, cudaMemcpyHostToDevice); fold<<<1, 256>>>(x); }
+"""
+
+
+def test_steps_of_a_reduction_need_a_barrier_and_no_atomic_operation(cli: Cli, here: Path) -> None:
+    (here / "fold.cu").write_text(STEPS)
+    findings = json.loads(cli("check", "fold.cu", "--json").stdout)[0]["verdict"]["findings"]
+    assert {(one["kind"], one["line"]) for one in findings} == {("shared_race", 7)}
+    assert all("__syncthreads()" in one["remedy"] and "atomic" not in one["remedy"] for one in findings)
+
+
 def test_a_guessed_operator_is_named_where_most_cases_are_wrong(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "combine.cu"
     text = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opbench.backend.excerpt import expression_at, is_update
+from opbench.backend.excerpt import combines_elements, expression_at, is_update
 from opbench.backend.findings import Finding, RelatedLocation, headline
 from opbench.paths import short_path
 from opbench.report.findings import finding_lines
@@ -138,3 +138,17 @@ def test_a_path_is_the_shortest_from_here(tmp_path: Path, monkeypatch: pytest.Mo
     assert {path: short_path(str(path), 40) for path in paths} == paths
     assert short_path("/k.cu", 40) == "/k.cu"
     assert short_path(str(here / "a" / "long" / "way" / "k.cu"), 12) == "…/way/k.cu"
+
+
+@pytest.mark.parametrize(
+    ("text", "combines"),
+    [
+        ("sums[i] += sums[i + step];", True),
+        ("sums[i] = sums[i] + sums[i + step];", True),
+        ("sums[i] = sums[i] + 1;", False),
+        ("sums[i] += other[i + step];", False),
+        ("sum += values[i];", False),
+    ],
+)
+def test_a_step_of_a_reduction_combines_elements_of_one_array(text: str, combines: bool) -> None:
+    assert combines_elements(text, 1) == combines
