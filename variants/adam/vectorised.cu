@@ -21,9 +21,9 @@
 // ///
 //
 // A quarter of the instructions that move data; a thread issues 4 x UNROLL loads of 16 bytes before it computes. The
-// copy in bf16 costs 2 bytes more of 28, where a pass of its own would read the parameters again. STREAM marks all but
-// the gradient evict-first, as nobody reads moments before the next step. Limit: HBM, at seven arrays; the root and the
-// quotient are hidden behind it.
+// copy in bf16 costs 2 bytes more of 28, where a pass of its own would read the parameters again. STREAM marks all
+// except the gradient evict-first, because nothing reads moments before the next step. Limit: HBM, at seven arrays; the
+// root and the quotient are hidden behind it.
 #if COPY
 #include <cuda_bf16.h>
 #endif

@@ -43,7 +43,7 @@
 // A warp has 16 queries, whose fragments it loads once. The sums of the first product lie in a warp's registers as the
 // operand of the second: two neighbouring tiles of scores, rounded to bf16, are one fragment. So weights never pass
 // through shared memory, and the maximum of a row takes two shuffles. While a tile of keys and values is used, cp.async
-// brings the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync, which reads its
+// loads the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync, which reads its
 // operands through registers, and exponentials that wait for products. Idea: Dao, "FlashAttention-2" (2023).
 
 #include <opbench/activations.cuh>

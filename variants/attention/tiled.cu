@@ -37,7 +37,7 @@
 // ]
 // ///
 //
-// A block keeps 64 queries and walks over the keys in tiles. Each key and value that it loads serves 64 queries. A
+// A block keeps 64 queries and loops over the keys in tiles. Each key and value that it loads serves 64 queries. A
 // thread computes 4 rows of scores and 4 rows of the average; the 16 threads of a row find its maximum with shuffles,
 // and pass the weights through shared memory. Limit: FMA units, and shared memory, which delivers two numbers for each
 // four or eight products. Idea: Dao et al., "FlashAttention" (2022).

@@ -77,7 +77,7 @@
 // warpgroups have 64 queries each. They issue the scores of the next tile and the average of this one together, and
 // compute the next softmax while the second product still runs. The weights are wgmma's first operand, in registers.
 // With TURNS, named barriers let the warpgroups take turns: one multiplies while the other computes exponentials.
-// Limit: exponentials, 16 a cycle and multiprocessor, take half as long as the products. Idea: Shah et al.,
+// Limit: exponentials, 16 per cycle and multiprocessor, take half as long as the products. Idea: Shah et al.,
 // "FlashAttention-3" (2024).
 
 #include <opbench/activations.cuh>

@@ -61,7 +61,7 @@
 // A warp has 16 keys (or queries) and computes transposed (or plain) tiles of weights and slopes, whose sums lie in
 // registers as the first operand of the next product: neither passes through shared memory. The same tile of queries is
 // the second operand of two products: by rows for scores, transposed by ldmatrix for dk. While a tile is used, cp.async
-// brings the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync reads its operands
+// loads the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync reads its operands
 // through registers, and weights and slopes are computed twice, once for dk and dv and once for dq. Idea: Dao,
 // "FlashAttention-2" (2023).
 

@@ -56,8 +56,8 @@
 // ///
 //
 // The statistics of a row make each weight one exponential, so no score is stored. A block of the second kernel keeps
-// 64 keys and values, walks over the queries that see them, and adds up dk and dv in registers; a block of the third
-// keeps 64 queries and walks over keys. Each block owns what it writes: the sums have a fixed order, for two products
+// 64 keys and values, loops over the queries that see them, and adds up dk and dv in registers; a block of the third
+// keeps 64 queries and loops over keys. Each block owns what it writes: the sums have a fixed order, for two products
 // more than with atomic additions. Limit: FMA units and shared memory, as in attention's tiled. Idea: Dao,
 // "FlashAttention-2" (2023).
 #if BF16

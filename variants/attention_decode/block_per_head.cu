@@ -18,9 +18,9 @@
 // ///
 //
 // A thread computes whole scores, each with one lookup in the page table. The block finds the maximum and the sum of
-// the exponentials by halving in shared memory. Then a thread computes whole elements of the average. Limits: threads
-// of a warp read rows that lie far apart; every query head reads the keys and values of its group again; in the second
-// half, as many threads work as a row has elements.
+// the exponentials by a tree reduction in shared memory. Then a thread computes whole elements of the average. Limits:
+// threads of a warp read rows that lie far apart; every query head reads the keys and values of its group again; in the
+// second half, as many threads work as a row has elements.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -19,9 +19,9 @@
 // ///
 //
 // A thread computes whole scores: the compressed row with q_nope, the rotated key with q_pe. The block finds the
-// maximum and the sum of the exponentials by halving in shared memory. Then a thread computes whole elements of the
-// average of the compressed rows. Limits: threads of a warp read rows that lie far apart; every head reads the whole
-// cache of its sequence again, twice, although all heads share it.
+// maximum and the sum of the exponentials by a tree reduction in shared memory. Then a thread computes whole elements
+// of the average of the compressed rows. Limits: threads of a warp read rows that lie far apart; every head reads the
+// whole cache of its sequence again, twice, although all heads share it.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -14,7 +14,7 @@
 // ///
 //
 // The first variant: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions
-// by sizes known at run time only, some twenty instructions each, and a loop whose bounds are known at run time only,
+// by sizes known only at run time, some twenty instructions each, and a loop whose bounds are known only at run time,
 // so that each load waits for the last.
 #if BF16
 #include <cuda_bf16.h>

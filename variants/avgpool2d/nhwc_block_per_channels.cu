@@ -20,8 +20,9 @@
 // ///
 //
 // Where the window is the whole image there is one output for each channel. One thread for each would read all pixels
-// one after the other; here ROWS threads read every ROWS-th pixel each, and their sums meet in shared memory. COLUMNS
-// vectors of up to 16 bytes are at least 128 bytes that lie together. Limit: HBM; for few channels the loads' latency.
+// one after the other; here ROWS threads read every ROWS-th pixel each, and their sums are added in shared memory.
+// COLUMNS vectors of up to 16 bytes are at least 128 bytes that lie together. Limit: HBM; for few channels the loads'
+// latency.
 #include <opbench/vectors.cuh>
 using namespace opbench;
 

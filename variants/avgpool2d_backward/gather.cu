@@ -17,7 +17,7 @@
 // ///
 //
 // The first variant: each pixel is written once, by one thread, whether a window covers it or none does; nothing is
-// cleared first and a sum's order is that of the windows. Limits: divisions by sizes known at run time only, and a
+// cleared first and a sum's order is that of the windows. Limits: divisions by sizes known only at run time, and a
 // quotient for each window of each pixel.
 #if BF16
 #include <cuda_bf16.h>

@@ -29,8 +29,8 @@
 // ///
 //
 // A lane takes the widest vector of up to 16 bytes that divides a pixel's channels, and the STRIDE x STRIDE pixels over
-// which windows begin together: at 2x2 windows that touch, one load, one quotient and four stores. Limit: HBM, all but
-// a fifth of it writes.
+// which windows begin together: at 2x2 windows that touch, one load, one quotient and four stores. Limit: HBM, all
+// except a fifth of it writes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

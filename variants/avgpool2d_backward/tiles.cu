@@ -33,7 +33,7 @@
 // At 2x2 windows that touch, a thread of COLUMNS = 2 reads a float2 and writes two float4. Tiles start at multiples of
 // the stride, so that which window covers which pixel is known to the compiler, whatever the padding; overlapping
 // windows' gradients are shared in registers. The vectors' width follows from what W and the tile divide by; rows of
-// odd length fall back to scalars. Limit: HBM, all but a fifth of it writes.
+// odd length fall back to scalars. Limit: HBM, all except a fifth of it writes.
 
 #include <opbench/vectors.cuh>
 #include <opbench/window_tiles.cuh>

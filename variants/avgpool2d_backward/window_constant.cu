@@ -31,7 +31,7 @@
 // ///
 //
 // The loops over the windows above a pixel unroll, and divisions are multiplications; windows that touch without
-// overlapping cost one load a pixel. Limits: one element per load and store.
+// overlapping cost one load per pixel. Limits: one element per load and store.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -17,8 +17,8 @@
 // ///
 //
 // The first variant: rows and columns of the output come from the grid, so that only the plane needs a division.
-// Limits: on lines most rows of threads are idle; the windows are known at run time only, so that a thread
-// waits for each load in turn.
+// Limits: on lines most rows of threads are idle; the windows are known only at run time, so that a thread waits for
+// each load in turn.
 
 // The mean of a window of a volume [d][h][w].
 __device__ __forceinline__ float mean_of_window(const float* __restrict__ volume, int z, int row, int column, int d,

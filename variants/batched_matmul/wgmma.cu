@@ -113,12 +113,12 @@
 // args   = ["map_a", "map_b", "a_exponents", "b_exponents", "out", "batch", "m", "n", "k"]
 // ///
 //
-// The matrix is one more coordinate of the copies, which thus end at the edges of each matrix, and one more digit of the
-// number of a tile. A block that stays walks over the tiles of all matrices, so that small matrices do not leave
+// The matrix is one more coordinate of the copies, which thus end at the edges of each matrix, and one more digit of
+// the number of a tile. A persistent block loops over the tiles of all matrices, so that small matrices do not leave
 // multiprocessors idle at the end of each; neighbouring blocks have tiles of the same matrix, which L2 holds. wgmma
 // takes 16-bit operands in either order. bf16 tiles leave through slabs of each warp by TMA. With planes, passes write
 // each float as two f16 numbers; products of high parts start anew every 64 k and are added in float while the small
-// products of the same stage run, because the matrix unit truncates as it adds. Limit: the tensor cores, for small k
+// products of the same stage run, because the tensor core truncates as it adds. Limit: the tensor cores, for small k
 // writing out; with planes also the passes, which read and write both operands once. After matmul/wgmma_persistent and
 // matmul/wgmma_planes.
 

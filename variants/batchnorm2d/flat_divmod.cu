@@ -14,7 +14,7 @@
 // ///
 //
 // The first variant: every access of x and out is contiguous across the warp, and the four numbers of a channel come
-// from the L1 cache. Limits: a division by a size known at run time only, five loads and a square root and a division
+// from the L1 cache. Limits: a division by a size known only at run time, five loads and a square root and a division
 // for each element, and one element per load and store.
 #if BF16
 #include <cuda_bf16.h>

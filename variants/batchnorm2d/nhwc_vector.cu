@@ -21,7 +21,7 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * h * w"]
 // ///
 //
-// A thread keeps to one vector of channels, so that factors and offsets are worked out once, in registers, for UNROLL
+// A thread keeps to one vector of channels, so that factors and offsets are computed once, in registers, for UNROLL
 // pixels whose loads were issued before. Its pixels lie a share of the image apart, and so the loads of a warp stay
 // contiguous whatever the channels. STREAM marks x and out evict-first. Limit: HBM.
 #if BF16

@@ -20,8 +20,8 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c"]
 // ///
 //
-// Each thread works out factor and offset for itself, from four loads that the whole warp shares, while its own vectors
-// of x, requested before, are on their way: no thread waits for another. The flat index leaves no thread idle on small
+// Each thread computes factor and offset for itself, from four loads that the whole warp shares, while its own vectors
+// of x, requested before, are in flight: no thread waits for another. The flat index leaves no thread idle on small
 // planes. STREAM marks x and out evict-first. Limit: HBM.
 
 #include <opbench/vectors.cuh>

@@ -25,8 +25,8 @@
 //
 // Deep layers have many channels of few pixels: a block holds all pixels of a few channels of both images in registers,
 // so that sums and what they are applied to take one read, and no part waits for another kernel. ACROSS = 2 reads 32
-// bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. For
-// HBM it is the least: two reads, one write.
+// bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. This
+// is the minimum of HBM traffic: two reads, one write.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

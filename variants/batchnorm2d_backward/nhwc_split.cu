@@ -50,11 +50,11 @@
 // ///
 //
 // Neighbouring lanes have neighbouring channels, so that every access is of whole sectors, and each keeps its channels'
-// sums to itself; a block's rows of lanes are pixels, and meet in shared memory in a tree. How many parts there are
-// depends on the problem alone, and each sum has its place in an order: the same bits on every GPU. x - mean is formed
-// before anything is multiplied, so that a mean of many deviations costs no digits. BACKWARDS applies the sums from the
-// end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per access;
-// nhwc_vector is bound by HBM, which both images cross twice.
+// sums in registers; a block's rows of lanes are pixels, and a tree reduction in shared memory adds them. The number of
+// parts depends only on the problem, and the order of each sum is fixed: the same bits on every GPU. x - mean is formed
+// before anything is multiplied, so that a mean of many deviations loses no precision. BACKWARDS applies the sums from
+// the end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per
+// access; nhwc_vector is bound by HBM, which both images cross twice.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

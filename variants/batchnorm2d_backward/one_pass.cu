@@ -16,7 +16,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Neither sum needs the other: both images are read twice in place of three times. Limits: as many blocks as channels,
+// Neither sum needs the other: both images are read twice instead of three times. Limits: as many blocks as channels,
 // which leaves most of a GPU idle; one element per access; in nhwc a warp's lanes read a whole pixel apart.
 #if BF16
 #include <cuda_bf16.h>

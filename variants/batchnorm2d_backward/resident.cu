@@ -26,8 +26,8 @@
 //
 // Deep layers have many channels of few pixels: a block's registers hold both images of one, so that the sums and what
 // they are applied to take one read, and no part waits for another kernel. Limits: up to 16 words of either image a
-// thread, 16384 floats a channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: two
-// reads, one write.
+// thread, 16384 floats per channel; fewer channels than multiprocessors leave some idle. This is the minimum of HBM
+// traffic: two reads, one write.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

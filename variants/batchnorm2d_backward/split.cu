@@ -48,12 +48,12 @@
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
 // ///
 //
-// How many parts there are depends on the problem alone, and each sum has its place in an order: the same bits on every
-// GPU, whatever block finishes first. x - mean is formed before anything is multiplied, so that a mean of many
-// deviations costs no digits; x * a + b with the mean inside b would. The ReLU's mask is worked out again in both
-// passes by the expression that the forward pass rounds: its output is not read. Limits: split has 4 bytes (2) per
-// access; vectorised is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's
-// gradient would save a pass.
+// The number of parts depends only on the problem, and the order of each sum is fixed: the same bits on every GPU,
+// whatever block finishes first. x - mean is formed before anything is multiplied, so that a mean of many deviations
+// loses no precision; x * a + b with the mean inside b would. The ReLU's mask is computed again in both passes by the
+// expression that the forward pass rounds: its output is not read. Limits: split has 4 bytes (2) per access; vectorised
+// is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's gradient would save a
+// pass.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

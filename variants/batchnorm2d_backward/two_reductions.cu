@@ -15,8 +15,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant, as the formula says it: the sum of dy, the sum of dy * xhat, then dx. Whether the ReLU let a pixel
-// pass is worked out again, by the expression that the forward pass rounds. Threads' sums are added by a tree in shared
+// The first variant follows the formula: the sum of dy, the sum of dy * xhat, then dx. Whether the ReLU let a pixel
+// pass is computed again, by the expression that the forward pass rounds. Threads' sums are added by a tree in shared
 // memory, in one order on every GPU. Limits: dout is read three times, x three times with a ReLU and else twice; as
 // many blocks as channels; in nhwc a warp's lanes read a whole pixel apart.
 #if BF16

@@ -24,9 +24,9 @@
 // ///
 //
 // Deep layers have many channels of few pixels: a block holds all pixels of a few channels in registers, so that mean,
-// squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of
-// a pixel, a whole sector. The variance is of two passes, as in the first variant, over registers. Limits: up to 32
-// words a thread; few channels make few blocks. For HBM it is the least: one read, one write.
+// squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of a
+// pixel, a whole sector. The variance is of two passes, as in the first variant, over registers. Limits: up to 32 words
+// per thread; few channels make few blocks. This is the minimum of HBM traffic: one read, one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -53,11 +53,11 @@
 // ///
 //
 // Neighbouring lanes have neighbouring channels, so that every access is of whole sectors, and each keeps its channels'
-// moments to itself; a block's rows of lanes are pixels, and meet in shared memory in a tree. How many parts there are
-// depends on the problem alone, and each merge has its place in an order: the same bits on every GPU. nhwc_vector
+// moments in registers; a block's rows of lanes are pixels, and a tree reduction in shared memory adds them. The number
+// of parts depends only on the problem, and the order of each merge is fixed: the same bits on every GPU. nhwc_vector
 // centres the UNROLL pixels that it has loaded by their own mean and merges them as one (Chan's formula): the division
 // is one for all lanes and pixels. BACKWARDS normalises from the end of the image, where the L2 cache still holds what
-// was read last. Limits: nhwc_split has 4 bytes (2) per access and a division an element; nhwc_vector is bound by HBM.
+// was read last. Limits: nhwc_split has 4 bytes (2) per access and a division per element; nhwc_vector is bound by HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -26,8 +26,9 @@
 //
 // Deep layers have many channels of few pixels: a block's registers hold one whole, so that the mean, the squares about
 // it and the result take one read, and no part waits for another kernel. The variance is of two passes, as in the first
-// variant, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words a thread, 32768
-// floats a channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: one read, one write.
+// variant, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words per thread, 32768
+// floats per channel; fewer channels than multiprocessors leave some idle. This is the minimum of HBM traffic: one
+// read, one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -51,12 +51,12 @@
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
 // ///
 //
-// How many parts there are depends on the problem alone, and each merge has its place in an order: the same bits on
-// every GPU, whatever block finishes first. The elements that a thread has loaded are centred by their own mean in
-// registers, which costs no division an element, and merged by Chan's formula like everything above them, so that no
-// shift has to be guessed and a mean of any size costs no digits. BACKWARDS normalises from the end of the image, where
-// the L2 cache still holds what was read last. Limits: split has 4 bytes (2) per access and a division an element;
-// vectorised is bound by HBM, which x crosses twice: statistics from the convolution's epilogue would save a pass.
+// The number of parts depends only on the problem, and the order of each merge is fixed: the same bits on every GPU,
+// whatever block finishes first. The elements that a thread has loaded are centred by their own mean in registers,
+// which costs no division per element, and merged by Chan's formula like everything above them, so that no shift has to
+// be guessed and a mean of any size loses no precision. BACKWARDS normalises from the end of the image, where the L2
+// cache still holds what was read last. Limits: split has 4 bytes (2) per access and a division per element; vectorised
+// is bound by HBM, which x crosses twice: statistics from the convolution's epilogue would save a pass.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

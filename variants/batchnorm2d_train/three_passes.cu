@@ -15,8 +15,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant, as the formula says it: the mean is known before the first difference is squared, so that an image
-// far from 0 loses nothing. Threads' sums are added by a tree in shared memory, in one order on every GPU. Limits: x is
+// The first variant follows the formula: the mean is known before the first difference is squared, so that an image far
+// from 0 loses nothing. Threads' sums are added by a tree in shared memory, in one order on every GPU. Limits: x is
 // read three times; as many blocks as channels, which leaves most of a GPU idle; in nhwc a warp's lanes read a whole
 // pixel apart.
 #if BF16

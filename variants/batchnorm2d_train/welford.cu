@@ -16,8 +16,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// x is read twice in place of three times. Each thread keeps the mean of what it has seen and the sum of squares about
-// it (Welford 1962), which errs no more where the mean is large; two such triples merge without loss (Chan, Golub and
+// x is read twice instead of three times. Each thread keeps the mean of what it has seen and the sum of squares about
+// it (Welford 1962), which stays accurate if the mean is large; two such triples merge without loss (Chan, Golub and
 // LeVeque 1979), here by a tree whose order is fixed. Limits: a division per element; as many blocks as channels, which
 // leaves most of a GPU idle; in nhwc a warp's lanes read a whole pixel apart.
 #if BF16

@@ -14,7 +14,7 @@
 // args   = ["a", "b", "out", "outer", "run1", "run2"]
 // ///
 //
-// Whatever the layout, a run of a and a run of b lie one behind the other in out, again and again: for every image in
+// Whatever the layout, a run of a and a run of b lie one after the other in out, again and again: for every image in
 // nchw, for every pixel in nhwc. Limits: one element per load and store; in nhwc a run is no longer than the channels,
 // so a block is partly idle and its threads stride over very many short runs.
 #if BF16

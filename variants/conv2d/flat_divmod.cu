@@ -11,8 +11,8 @@
 // ///
 //
 // No thread idles at the right edge of an image that the block width does not divide, which pays on small images (12x12
-// fills 14 % of 32x32 tiles). Three 64-bit divisions per thread are the price, small beside c*r*s multiply-adds; a warp
-// that spans two rows or two planes loses some coalescing. Load-bound like the previous variant.
+// fills 14 % of 32x32 tiles). Three 64-bit divisions per thread are the price, small compared with c*r*s multiply-adds;
+// a warp that spans two rows or two planes loses some coalescing. Load-bound like the previous variant.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
 extern "C" __global__ void conv2d_flat_divmod(const float* __restrict__ image, const float* __restrict__ weight,

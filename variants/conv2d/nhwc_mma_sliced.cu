@@ -50,8 +50,8 @@
 // One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
 // a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the previous variant, with the depth of
 // a tile shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the
-// loop and warps wait for their own copies only; the sums meet in shared memory and are added in the order of the
-// stretches. It needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small:
+// loop and warps wait for their own copies only; the sums are exchanged through shared memory and added in the order of
+// the stretches. It needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small:
 // limited by what a multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
 
 #include <opbench/image_rows.cuh>

@@ -68,7 +68,7 @@
 // the swizzle, which follows the address, still fits. 64 filters are the rows and pixels the columns, so that the
 // layers with 64 filters, a large share of UNet's work, fill the tile: 1.7 times cuDNN there. Filters stay in shared
 // memory where they fit (RESIDENT), else they pass through a ring of 8 KB stages that a second thread fills. Two
-// warpgroups take turns, one stores while the other multiplies. Limit: the matrix units, then power; for images much
+// warpgroups take turns, one stores while the other multiplies. Limit: the tensor cores, then power; for images much
 // smaller than a patch the pixels beyond their edges.
 
 #include <opbench/overlap.cuh>

@@ -62,7 +62,7 @@
 // channels of a patch and write its planes beside those that are being multiplied, in a sixth of the time of three
 // products, nearly half of that of one. Sums of each filter position are added in float anyhow, and take the patch's
 // own power of two off there; of one plane there is one sum for all channels, which follows where the power falls.
-// Limit: the matrix units, and shared memory, which the splitting loads as well; at each 64 channels the units run
+// Limit: the tensor cores, and shared memory, which the splitting loads as well; at each 64 channels the units run
 // empty once.
 
 #include <opbench/patch_sums.cuh>

@@ -63,7 +63,7 @@
 // them in the order of the blocks, through distributed shared memory, and stores these rows. So no workspace and no
 // second launch is needed, as they are when blocks without a cluster split the depth. Limit: L2, as a narrow tile reads
 // more bytes for each product; wide tiles and 8 blocks read fewest, and have the longest exchange. Idea: split-K in
-// CUTLASS, with the cluster of Hopper in place of a workspace.
+// CUTLASS, with the cluster of Hopper instead of a workspace.
 
 #include <opbench/partials.cuh>
 #include <opbench/ring.cuh>

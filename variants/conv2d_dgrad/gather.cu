@@ -20,7 +20,7 @@
 // stride and column (x + padding - j) / stride of the output, if those are whole and lie inside. A pixel that no window
 // reaches finds none and gets 0. Limit: loads, two per multiply-add and all of them from the caches; in nchw a warp
 // reads one weight and neighbours of dout, in nhwc neighbours of the weights and one number of dout; at stride s all
-// but 1 of s * s positions are tried in vain.
+// but 1 of s * s positions are tried without use.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

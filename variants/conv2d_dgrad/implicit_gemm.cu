@@ -25,9 +25,9 @@
 //
 // Rows are pixels of the image, columns its channels, depth is filter position times output channel. Position (i, j)
 // fetches for pixel (y, x) what lies at ((y + padding - i) / stride, (x + padding - j) / stride) of dout, so that
-// address and check change once per position; the filters are read as they lie, neither turned nor transposed. A step
-// is fetched into registers while the one before is multiplied, and 16 numbers from shared memory make 64
-// multiply-adds. Right for any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the
+// address and check change once per position; the filters are read in their stored order, neither turned nor
+// transposed. A step is fetched into registers while the one before is multiplied, and 16 numbers from shared memory
+// make 64 multiply-adds. Right for any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the
 // multiply-adds, and in nchw loads of weights that lie r * s apart. Idea: "implicit GEMM convolution" of CUTLASS, as
 // the forward variant.
 #if BF16

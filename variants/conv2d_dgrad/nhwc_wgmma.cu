@@ -70,10 +70,10 @@
 // ///
 //
 // The gradient of an image is the convolution of dout with filters turned by half a turn and transposed. TMA's im2col
-// mode walks over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
+// mode loops over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
 // either order, so that the filters' rows of c serve as columns where they lie. TF32 it reads by k alone: a small pass
 // writes the filters anew. Otherwise the schedule is conv2d/nhwc_wgmma's: a copying thread, two multiplying warpgroups,
-// blocks that stay. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2,
+// persistent blocks. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2,
 // which gives each pixel of dout r s times.
 
 #include <opbench/consumer_tiles.cuh>

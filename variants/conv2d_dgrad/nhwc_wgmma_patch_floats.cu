@@ -70,8 +70,8 @@
 // product   = "f16x3"
 // ///
 //
-// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters as they lie: the passes
-// over dout are gone, those over the filters stay. Limit: as there.
+// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters in their stored order: the
+// passes over dout are gone, those over the filters stay. Limit: as there.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>

@@ -85,9 +85,9 @@
 // define    = { PLANES = "1" }
 // ///
 //
-// As conv2d/nhwc_wgmma_patch_planes, over dout, with positions counted downwards. Filters are read as they lie, which
-// f16 may; the power of two belongs to what the product does not sum over, so that each channel has one here. Limit: as
-// there, and the passes over dout.
+// As conv2d/nhwc_wgmma_patch_planes, over dout, with positions counted downwards. Filters are read in their stored
+// order, which f16 may; the power of two belongs to what the product does not sum over, so that each channel has one
+// here. Limit: as there, and the passes over dout.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>

@@ -85,9 +85,9 @@
 // define    = { PLANES = "2", ROOM = "cdiv(BN, 64) * 64", STAGES = "3" }
 // ///
 //
-// conv2d/nhwc_wgmma_planes over dout, with positions counted downwards and filters as they lie, a power of two a
-// channel. It serves what nhwc_wgmma_patch_planes covers badly, images of 12 x 12 and 26 x 26 pixels; of 96 channels no
-// column is empty. Limit: as there.
+// conv2d/nhwc_wgmma_planes over dout, with positions counted downwards and filters in their stored order, a power of
+// two per channel. It serves what nhwc_wgmma_patch_planes covers badly, images of 12 x 12 and 26 x 26 pixels; of 96
+// channels no column is empty. Limit: as there.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>

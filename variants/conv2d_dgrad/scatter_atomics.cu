@@ -17,9 +17,9 @@
 // args   = ["dout", "weight", "dimage", "n", "c", "h", "w", "k", "r", "s", "stride", "padding", "p", "q"]
 // ///
 //
-// The convolution run backwards, as one would write it first: no filter position is tried in vain, whatever the stride.
-// But k * r * s threads meet at each pixel, and atomics add in the order of arrival: its bits vary from run to run, so
-// that no network takes it. It stands here to show what the gather is spared. Limit: atomic additions, one a
+// The convolution run backwards, as one would write it first: no filter position is tried without use, whatever the
+// stride. But k * r * s threads meet at each pixel, and atomics add in the order of arrival: its bits vary from run to
+// run, so that no network takes it. It stands here to show what the gather is spared. Limit: atomic additions, one a
 // multiply-add, which L2 performs one at a time for each address.
 
 // nchw: dout [n][k][p][q], weight [k][c][r][s], dimage [n][c][h][w]; nhwc: channels innermost

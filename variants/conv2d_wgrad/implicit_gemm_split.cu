@@ -30,13 +30,14 @@
 // args   = ["partial", "dweight", "dbias?", "k", "c * r * s"]
 // ///
 //
-// Rows are output channels, columns the weights of a filter as they lie, depth is all pixels of the batch: dout turned
-// times the image as im2col would lay it out, which is never written. A step of BK pixels is fetched into registers
-// while the one before is multiplied; 16 numbers from shared memory make 64 multiply-adds. A table has what a step's
-// pixels share, so that each load costs two additions and a check of the border. A layer has few weights and very many
-// pixels: SPLIT blocks share a tile's depth, and a second kernel adds their sums in index order. SPLIT is no function
-// of the GPU, so that the bits are the same on each. A last column of ones makes the bias's gradient. Lanes run along
-// pixels in nchw and along channels in nhwc, as memory does. Limit: the multiply-adds and the loads of single numbers.
+// Rows are output channels, columns the weights of a filter in their stored order, depth is all pixels of the batch:
+// dout turned times the image as im2col would lay it out, which is never written. A step of BK pixels is fetched into
+// registers while the one before is multiplied; 16 numbers from shared memory make 64 multiply-adds. A table has what a
+// step's pixels share, so that each load costs two additions and a check of the border. A layer has few weights and
+// very many pixels: SPLIT blocks share a tile's depth, and a second kernel adds their sums in index order. SPLIT is no
+// function of the GPU, so that the bits are the same on each. A last column of ones makes the bias's gradient. Lanes
+// run along pixels in nchw and along channels in nhwc, as memory does. Limit: the multiply-adds and the loads of single
+// numbers.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

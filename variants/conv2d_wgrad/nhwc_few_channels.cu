@@ -37,7 +37,7 @@
 // ///
 //
 // The first layer of a network has some 27 weights a filter, too few for the tiles of a matrix product, and a million
-// pixels. Here a thread keeps the sums of four filters, walks over pixels, reads four channels of dout by one load, and
+// pixels. Here a thread keeps the sums of four filters, loops over pixels, reads four channels of dout by one load, and
 // finds the pixel's window in shared memory, where a block brings the image rows of one row of dout, zeros around them:
 // one load for four multiply-adds and no check, for more where the windows of PIXELS neighbours overlap. dout is read
 // once. The sums of a block's threads are added in order, and those of SPLIT blocks by a second kernel in an order of

@@ -77,7 +77,7 @@
 //
 // The windows of a first layer overlap and have no aligned 16 bytes: as a matrix, AlexNet's are 121 / 16 times as many
 // numbers as the image has, each copied by itself. Here a stage is ROWS rows of dout and the rows of the image that
-// they have seen, zeros around them, both copied once, 16 bytes each where rows allow it; the next is on its way
+// they have seen, zeros around them, both copied once, 16 bytes each where rows allow it; the next is in flight
 // meanwhile. Pixels are the depth. All filters and all numbers of a window are one tile, so that dout is read once; a
 // lane gathers its operand at the window's place in the image, and lanes that want one number share it. Words of dout
 // come a pitch apart that no two lanes of a load meet in a bank. In bf16 ldmatrix transposes dout, and a lane gathers

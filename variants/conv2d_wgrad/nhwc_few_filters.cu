@@ -34,7 +34,7 @@
 // The head of a segmentation network has one filter: a product with one row, of whose tiles a matrix product's block
 // computes 64, and which reads the image as slowly as it fills them. Here a number of the image is read once, for k
 // multiply-adds: LANES threads have a pixel's channels, VEC each in one load, their sums in registers, and go through a
-// stretch of pixels with UNROLL loads under way; the pixel's numbers of dout come from the L1 cache to all of them. The
+// stretch of pixels with UNROLL loads in flight; the pixel's numbers of dout come from the L1 cache to all of them. The
 // sums of a block's threads are added in order, those of SPLIT blocks by a second kernel in an order of its own: the
 // same bits every time on every GPU. Limit: DRAM; expected to run at the rate of a plain sum.
 

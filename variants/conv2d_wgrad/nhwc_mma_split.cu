@@ -63,15 +63,15 @@
 // ///
 //
 // dout and the image as im2col would lay it out are both stored by pixels, over which the product sums: cp.async copies
-// them as they lie, 16 bytes of channels at a time, and they are transposed on their way to registers, in bf16 by
-// ldmatrix, in floats by the order of rows and columns: a chunk of four words is one row or column of several tiles.
-// A thread's chunk of a filter's columns is always the same one, so that its filter position is found once; pixels
-// advance step by step, each lane looks up the window of one of its warp's rows, without a division, and the others
-// get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a tile's pixels, as a layer has
-// few weights; a second kernel adds their parts in index order, and the tensor core's own sums, which it rounds towards
-// zero, are added in float every few steps, so that the error does not grow with the batch. Limit: mma.sync; with few
-// or odd channels loads of single numbers. Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split K; Ootomo
-// and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+// them in their stored order, 16 bytes of channels at a time, and they are transposed on their way to registers, in
+// bf16 by ldmatrix, in floats by the order of rows and columns: a chunk of four words is one row or column of several
+// tiles. A thread's chunk of a filter's columns is always the same one, so that its filter position is found once;
+// pixels advance step by step, each lane looks up the window of one of its warp's rows, without a division, and the
+// others get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a tile's pixels, as a layer
+// has few weights; a second kernel adds their parts in index order, and the tensor core's own sums, which it rounds
+// towards zero, are added in float every few steps, so that the error does not grow with the batch. Limit: mma.sync;
+// with few or odd channels loads of single numbers. Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split
+// K; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>

@@ -107,7 +107,7 @@
 // million products. The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by
 // 1e-4 of a sum at most for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the
 // bias's gradient. In f16 a first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the
-// matrix units and what shared memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over
+// tensor cores and what shared memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over
 // large images. Idea: the forward variant nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>

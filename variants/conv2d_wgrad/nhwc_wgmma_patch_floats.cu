@@ -56,10 +56,10 @@
 // three times more, which for large images takes as long as the products. The largest number of each patch makes its
 // power of two, so that no pass looks for it either. Three warpgroups take a filter row each, of 32 channels: rows of
 // 64 bytes, whose three positions are 96 columns of one instruction. Products of small parts go first into a sum that
-// starts anew for every 64 pixels, and is then added in float: the matrix unit, which truncates, adds only four terms
+// starts anew for every 64 pixels, and is then added in float: the tensor core, which truncates, adds only four terms
 // of full size to it. The splitting warpgroup has dout as floats and adds up the bias's gradient. Limit: shared memory,
-// 107 of its 128 bytes a clock at 64 x 96; with one plane the splitting. Idea: matmul/wgmma_planes, and block floating
-// point.
+// 107 of its 128 bytes per clock at 64 x 96; with one plane the splitting. Idea: matmul/wgmma_planes, and block
+// floating point.
 
 #include <opbench/gradients.cuh>
 #include <opbench/split_ring.cuh>

@@ -122,9 +122,9 @@
 // channels, so that layers of 64 or 32 channels fill them. (Of 96 channels, too, pieces of 64 are the faster, though a
 // quarter is empty: TMA takes as long for a row of 64 bytes as for 128.) With BM = 64 the two warpgroups take half of
 // the pixels each. A layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in
-// index order. The matrix unit truncates as it adds, so that its sums are added in float every 512 pixels, and the
+// index order. The tensor core truncates as it adds, so that its sums are added in float every 512 pixels, and the
 // error does not grow with the batch. Columns of ones make the bias's gradient, in the blocks that have the first
-// columns. TF32 wgmma reads by k alone; f16 has as many digits, and the range once a power of two a channel, which
+// columns. TF32 wgmma reads by k alone; f16 has as many digits, and the range once a power of two per channel, which
 // pixels do not cross, has brought its largest to 2^15: 39 binades below it count. Limit: L2, which gives the image r s
 // times; with f16 the passes over large images. After CUTLASS's implicit GEMM (wgrad) for sm90.
 

@@ -82,7 +82,7 @@
 //
 // nhwc_wgmma_split with image and dout in two f16 planes each, as conv2d/nhwc_wgmma_patch_planes has them: a power of
 // two a tensor, three products, those of high parts added in float after every 64 pixels while the small ones run.
-// Limit: 192 sums a thread, so that tiles are 128 x 128; the passes that split, which the forward pass and dgrad make
+// Limit: 192 sums per thread, so that tiles are 128 x 128; the passes that split, which the forward pass and dgrad make
 // as well.
 
 #include <opbench/gradients.cuh>

@@ -26,7 +26,7 @@
 //
 // The first variant gathers: a thread adds up what reaches its output, so no thread waits for another one and no
 // addition is atomic. A voxel reaches the output by a tap only if the distance is a multiple of the stride. Limit: with
-// a stride of 2, three of four taps of an image are tested in vain, and each test is a division.
+// a stride of 2, three of four taps of an image are tested without use, and each test is a division.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -12,7 +12,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Every access moves 16 bytes a lane, 64 KB per SM are in flight, and a pair is rounded by one instruction. The two
+// Every access moves 16 bytes per lane, 64 KB per SM are in flight, and a pair is rounded by one instruction. The two
 // accesses of the f32 side lie 16 bytes apart in 32-byte steps, so that each sector is touched by both. Limit: HBM.
 #include <cuda_bf16.h>
 

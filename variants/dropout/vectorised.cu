@@ -13,7 +13,7 @@
 // args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
-// A quarter of the random arithmetic, done while the vector of x is on its way, and 16 bytes per access. STREAM marks
+// A quarter of the random arithmetic, done while the vector of x is in flight, and 16 bytes per access. STREAM marks
 // both sides evict-first. Limit: HBM; with bf16, twice the elements per byte, the multiplications come near it.
 #if BF16
 #include <cuda_bf16.h>

@@ -26,7 +26,7 @@
 // ///
 //
 // The groups' matrices are one tensor, whose last coordinate is the group: no tensor map changes in the kernel. Every
-// warp walks over the ends of the groups by itself, and persistent blocks go from one group to the next without a
+// warp loops over the ends of the groups by itself, and persistent blocks go from one group to the next without a
 // pause, so that small groups do not leave multiprocessors idle. Tiles begin at the first row of their group, wherever
 // that is. A copy of a's rows brings rows of the next group, too; their products are not stored. TMA cannot leave them
 // out, so 16 rows that are not all of the group are stored by ordinary stores. Limit: the tensor cores; groups with

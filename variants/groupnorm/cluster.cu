@@ -29,10 +29,10 @@
 // args    = ["x", "weight", "bias", "out", "mean", "rstd"]
 // ///
 //
-// A large group fills several small blocks in place of one large block, and a multiprocessor has blocks of several
+// A large group fills several small blocks instead of one large block, and a multiprocessor has blocks of several
 // groups: while one adds up, others load and store. Each block computes mean and sum of squares of its part about its
-// own mean, and the parts are merged as by Chan, Golub and LeVeque (1979), with one exchange in place of two. Groups
-// may be CLUSTER times as large as in the variant before. Limit: HBM.
+// own mean, and the parts are merged as by Chan, Golub and LeVeque (1979), with one exchange instead of two. Groups may
+// be CLUSTER times as large as in the variant before. Limit: HBM.
 
 #include <opbench/barrier.cuh>
 #include <opbench/row_norm.cuh>

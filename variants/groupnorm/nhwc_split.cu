@@ -46,7 +46,7 @@
 //
 // A group's channels are a few bytes of each pixel, so blocks read whole pixels and thus all groups. Each thread
 // computes mean and sum of squares of UNROLL vectors about their own mean and merges them into those before, as Chan,
-// Golub and LeVeque (1979) do: a mean of many deviations costs no digits. The order of all merges depends on the
+// Golub and LeVeque (1979) do: a mean of many deviations loses no precision. The order of all merges depends on the
 // problem and the config alone. Limit: x is read twice, the second time partly from the L2 cache.
 
 #include <opbench/vectors.cuh>

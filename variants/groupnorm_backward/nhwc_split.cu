@@ -51,8 +51,8 @@
 // ///
 //
 // Eight vectors of channels lie together in a pixel, and the blocks share the pixels of an image, so that one image
-// fills the GPU, too. The rows of a block meet in shared memory and the parts in the second kernel, both in a fixed
-// order. Limit: x and dout are read twice, the second time partly from the L2 cache.
+// fills the GPU, too. The rows of a block are added in shared memory and the parts in the second kernel, both in a
+// fixed order. Limit: x and dout are read twice, the second time partly from the L2 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

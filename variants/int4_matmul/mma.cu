@@ -24,7 +24,7 @@
 // Weights stay packed up to the registers: DRAM, L2 and shared memory carry four bits of each. A pair of weights
 // becomes two bf16 numbers by three instructions: a byte permutation, one that puts the four bits behind the exponent
 // of 128, and the subtraction of 136, all exact. Weights are the 16 rows of an instruction, so that 8 rows of a fill
-// it. The order of k within a product is free if both operands have the same: lane t of a group of four takes 32
+// it. The order of k within a product is arbitrary if both operands have the same: lane t of a group of four takes 32
 // neighbours along k, 16 bytes of weights and four chunks of a, so that each is one load, without ldmatrix. Sums of a
 // group of 128 are scaled and added in float32. With few rows a block has 32 columns, and its four warps take turns at
 // the groups, so that there are enough blocks to read the weights at the rate of DRAM. Limit: that rate; for many rows,

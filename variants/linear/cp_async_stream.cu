@@ -24,7 +24,7 @@
 // shared = "STAGES * ROWS * THREADS * 16"
 // ///
 //
-// STAGES steps of a row group are under way at any time, 64 KB per block, without a register to hold them; and as the
+// STAGES steps of a row group are in flight at any time, 64 KB per block, without a register to hold them; and as the
 // ring runs on over the end of one group of rows into the next, the reduction and the epilogue of a group happen while
 // the weights of the next arrive. Each thread copies the 16 bytes that it reads later itself, so the ring needs no
 // barrier. The same sums in the same order as the previous variant. Limit: DRAM; and with 8 rows of x the multiply-adds

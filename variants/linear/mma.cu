@@ -71,14 +71,14 @@
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2))"]
 // ///
 //
-// The matrix units multiply up to 16 times as fast as the float units, so all else must take few instructions. A warp's
-// 64 x 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and
-// hold no register; the first fragments of a step are read across the barrier that separates it from the one before.
-// Where the output has few tiles, WK groups of warps share each and take slices of k, whose sums meet in shared memory
+// The tensor cores multiply up to 16 times as fast as CUDA cores, so all else must take few instructions. A warp's 64 x
+// 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and hold
+// no register; the first fragments of a step are read across the barrier that separates it from the one before. Where
+// the output has few tiles, WK groups of warps share each and take slices of k, whose sums are added in shared memory
 // in a fixed order: the weights of a small batch stream through all multiprocessors. Products of float32's accuracy
 // need twice the accumulators, so that a warp has 64 x 32 outputs; tf32_corrected's error is 1.3e-6 of the output's
-// norm whatever k is, so that a short k is left to 3xtf32. Limit: mma.sync, which reaches some 62 % of Hopper's matrix
-// units (wgmma reaches the rest); for small batches DRAM. After CUTLASS 2's multistage kernels for Ampere and its
+// norm whatever k is, so that a short k is left to 3xtf32. Limit: mma.sync, which reaches some 62 % of Hopper's tensor
+// cores (wgmma reaches the rest); for small batches DRAM. After CUTLASS 2's multistage kernels for Ampere and its
 // example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/epilogue.cuh>

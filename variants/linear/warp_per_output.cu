@@ -14,7 +14,7 @@
 // ///
 //
 // A warp reads 32 neighbours of one row of the weights, whole sectors and each byte once. With one row of x this is the
-// right order already; what is missing are bytes in flight: a lane has a few 4-byte (bf16: 2-byte) loads under way, and
+// right order already; what is missing are bytes in flight: a lane has a few 4-byte (bf16: 2-byte) loads in flight, and
 // DRAM needs 32 KB and more per multiprocessor. With m rows of x the weights are read m times, from L2 at best.
 
 #if BF16

@@ -15,7 +15,7 @@
 // block  = [32, "WARPS"]
 // ///
 //
-// A lane has ROWS * DEPTH loads of 16 bytes under way before it needs the first, so 16 warps keep 32 to 64 KB in flight
+// A lane has ROWS * DEPTH loads of 16 bytes in flight before it needs the first, so 16 warps keep 32 to 64 KB in flight
 // on a multiprocessor, which is what DRAM's latency asks for. Up to 8 rows of x are multiplied by a weight while it is
 // in registers, so the weights are read once; x comes from L1, once for ROWS rows of weights. Blocks of the same
 // weights and other rows of x are neighbours, so that L2 serves the second. Limit: a warp walks all of k alone, so few

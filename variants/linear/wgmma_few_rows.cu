@@ -44,8 +44,8 @@
 //
 // A layer of few rows is a stream of weights: DRAM limits it, and what is lost is the start and the end of ten
 // microseconds. So weights are the instruction's 64 rows and the batch its columns (8 to 128), of which nothing is
-// padded to a tile; one thread keeps up to twelve stages of copies under way, 100 KB a block, so that two blocks fill a
-// multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, copy each other's
+// padded to a tile; one thread keeps up to twelve stages of copies in flight, 100 KB per block, so that two blocks fill
+// a multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, copy each other's
 // share of the sums into their shared memory (in one piece: single words would take microseconds) and add them in the
 // order of their ranks, without a second launch or a word in DRAM. And the launch is programmatic: its blocks start as
 // those of the layer before leave, and have their weights and bias, which no layer computes, on the way before x is

@@ -50,7 +50,7 @@
 // The product of matmul/mma whose right operand is stored by rows, as the weights are: nothing is transposed
 // beforehand. Copies by cp.async run STAGES steps ahead and hold no register. ldmatrix transposes bf16 on its way to
 // registers; it moves 16-bit numbers only, so that floats are read by words of 4 bytes. The mask of the ReLU before is
-// applied where dx is written. Limit: mma.sync, which reaches some 62 % of Hopper's matrix units, the loads of words
+// applied where dx is written. Limit: mma.sync, which reaches some 62 % of Hopper's tensor cores, the loads of words
 // with floats, and for the batches of training few tiles, which the variant above splits. After CUTLASS 2's multistage
 // kernels for Ampere and its example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor
 // Cores (2022).

@@ -37,7 +37,7 @@
 //
 // matmul/wgmma_persistent with b by rows, as the weights are, for a batch of training: a layer then has too few tiles
 // for all multiprocessors, or too many for one wave and too few for two, and its weights are its bytes. So each block
-// takes as many steps as the others, of one tile or of two, and keeps six stages of copies under way; a second kernel
+// takes as many steps as the others, of one tile or of two, and keeps six stages of copies in flight; a second kernel
 // adds the parts in order and applies the mask of the ReLU before. Limit: DRAM. Idea: Stream-K.
 
 #include <opbench/gradients.cuh>

@@ -30,10 +30,10 @@
 // args    = ["map_weight", "map_dout", "out?", "dx", "m", "n", "k"]
 // ///
 //
-// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows as they lie, the batch
-// is its columns, so that no tile is padded. Beside Stream-K (the previous variant) there are no parts in memory and no
-// second kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared memory. Limit:
-// DRAM, and at 128 rows dout's way out of L2, once for each 64 columns.
+// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows in their stored order,
+// the batch is its columns, so that no tile is padded. Compared with Stream-K (the previous variant) there are no parts
+// in memory and no second kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared
+// memory. Limit: DRAM, and at 128 rows dout's way out of L2, once for each 64 columns.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;

@@ -67,8 +67,8 @@
 //
 // linear/wgmma_planes with the weights by rows: as floats, wgmma could not read them so, and would need a pass that
 // transposes them; as the f16 planes that the block writes anyhow it can. Rows of dout have a power of two each,
-// patches of 64 x 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the matrix
-// units with two planes.
+// patches of 64 x 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the tensor
+// cores with two planes.
 
 #include <opbench/gradients.cuh>
 #include <opbench/streamed_weights.cuh>

@@ -54,7 +54,8 @@
 // A layer of few weights and a large batch, such as one over the pixels of images, makes few tiles: SPLIT blocks share
 // a tile, each adds up a stretch of the batch into a workspace, and a second kernel adds the parts in index order, the
 // same bits every time on every GPU. Limit: the parts are written and read once more, from L2, and a second launch; it
-// does not pay where the weights are many and the batch is small. After "split K" in CUTLASS's efficient GEMM notes.
+// is not worthwhile where the weights are many and the batch is small. After "split K" in CUTLASS's efficient GEMM
+// notes.
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>

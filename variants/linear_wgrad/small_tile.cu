@@ -24,7 +24,7 @@
 // A layer of some ten thousand weights has two tiles of 64 x 64, or by splitting the batch sixteen, which a second
 // kernel must add. Here a tile has 16 rows, so that there are a hundred of them, and up to DEPTH items of the batch
 // come by one load: one trip to memory and one barrier where that is all of it. The warps of a block share the items,
-// each with all of the tile in registers, 8 or 16 sums a thread; their sums are added in order out of shared memory,
+// each with all of the tile in registers, 8 or 16 sums per thread; their sums are added in order out of shared memory,
 // the same bits every time. A column of ones makes the bias's gradient. Limit: the launch and one trip to memory, some
 // 3 µs together, for as long as the operands are read from L2 only a few times; expected, not measured.
 

@@ -21,7 +21,7 @@
 //
 // A warp owns a compact 64 x 32 or 64 x 64 tile, so its lanes read few distinct words of shared memory and the hardware
 // broadcasts them; 8 x 16 outputs per thread need 6 float4 reads for 128 multiply-adds. While a tile is multiplied, the
-// next one is already under way from global memory into registers and goes to the other shared buffer at the end: one
+// next one is already in flight from global memory into registers and goes to the other shared buffer at the end: one
 // barrier per tile and no waiting. Within a tile the compiler moves the shared reads of a step of k up among the
 // multiply-adds of the step before; doing that in the source as well only costs registers, and spills. Limit: the issue
 // slots of the multiply-adds themselves (about 91 % of all instructions in the loop at 128 x 256), then power. After

@@ -30,13 +30,13 @@
 // requires  = ["k % 4 == 0 and n % 2 == 0"]
 // ///
 //
-// mma.sync leaves nearly two fifths of Hopper's matrix units idle: each warp loads its fragments into registers first.
+// mma.sync leaves nearly two fifths of Hopper's tensor cores idle: each warp loads its fragments into registers first.
 // wgmma multiplies 64 rows by up to 256 columns straight from shared memory, four warps at a time, and goes on by
 // itself; TMA brings a tile with one instruction of one thread, which neither computes addresses nor checks edges: what
 // lies beyond the matrix arrives as zeros. The swizzle of the map is the one that wgmma's descriptor names. b stored by
-// rows is multiplied as it lies: descriptors may say that rows hold n and not k, of 16-bit operands only. Limit: one
-// stage, so that copies wait for products and products for copies; only other blocks of the multiprocessor fill the
-// gaps. After the PTX ISA's chapters on wgmma and cp.async.bulk.tensor.
+// rows is multiplied in its stored order: descriptors may say that rows hold n and not k, of 16-bit operands only.
+// Limit: one stage, so that copies wait for products and products for copies; only other blocks of the multiprocessor
+// fill the gaps. After the PTX ISA's chapters on wgmma and cp.async.bulk.tensor.
 
 #include <opbench/barrier.cuh>
 #include <opbench/sums.cuh>

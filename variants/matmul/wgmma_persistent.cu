@@ -75,11 +75,11 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One block a multiprocessor walks over tiles: the copying warp is at the next tile's first stages while the other two
-// warpgroups still store, so that the matrix units wait only for the stores' instructions. A bf16 tile leaves through
-// 2 KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the
-// block. Groups of GROUP rows of tiles keep what runs at one time in L2. A cluster of two blocks fetches each half of b
-// for both, though b's way out of L2 is not the limit of 128 x 256 tiles. Behind the pass that transposes b the product
+// One block a multiprocessor loops over tiles: the copying warp is at the next tile's first stages while the other two
+// warpgroups still store, so that the tensor cores wait only for the stores' instructions. A bf16 tile leaves through 2
+// KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the block.
+// Groups of GROUP rows of tiles keep what runs at one time in L2. A cluster of two blocks fetches each half of b for
+// both, though b's way out of L2 is not the limit of 128 x 256 tiles. Behind the pass that transposes b the product
 // starts as its blocks leave, and waits with a on its way to L2. Shapes: the least waves times the time of a tile.
 // Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's persistent schedules and P. Shah,
 // Outperforming cuBLAS (2024).

@@ -16,7 +16,7 @@
 //
 // No thread but the last block's lies outside, whatever the planes' size, and warps run on from one row into the next,
 // so small planes are as fast as large ones. Limits: two integer divisions per output, some twenty instructions each,
-// and as before loads that wait for one another because the window's bounds are known at run time only.
+// and as before loads that wait for one another because the window's bounds are known only at run time.
 extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, float* __restrict__ out,
 #if POSITIONS
                                                  unsigned char* __restrict__ positions,

@@ -15,7 +15,7 @@
 //
 // The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
 // store is contiguous whatever the stride, and all of them find the same window. Limits: three integer divisions per
-// output, loads of one element, and a loop whose bounds are known at run time only, so that each load waits for the
+// output, loads of one element, and a loop whose bounds are known only at run time, so that each load waits for the
 // last.
 #if BF16
 #include <cuda_bf16.h>

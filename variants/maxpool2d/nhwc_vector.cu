@@ -33,9 +33,9 @@
 // A lane takes the widest vector of up to 16 bytes that divides a pixel's channels: 4 floats or 8 bf16, compared two at
 // a time by one instruction. With 2x2 at stride 2 each thread has four such loads in flight, 64 KB per SM and more. Of
 // overlapping windows (3x3 at stride 2) neighbouring outputs in one thread share the columns and rows between them: 15
-// loads for two outputs in place of 18, 25 for four in place of 36; without that the L1 and L2 caches serve the
-// repeats. Positions are found channel by channel and written as 4 or 8 bytes. Limit: HBM, and for small images that
-// there are too few threads: then one output per thread is best.
+// loads for two outputs instead of 18, 25 for four instead of 36; without that the L1 and L2 caches serve the repeats.
+// Positions are found channel by channel and written as 4 or 8 bytes. Limit: HBM, and for small images that there are
+// too few threads: then one output per thread is best.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

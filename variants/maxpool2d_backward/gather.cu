@@ -24,7 +24,7 @@
 // The first variant: a pixel finds the maximum of each window that covers it and takes the window's gradient where that
 // is itself. Nothing is cleared first, nothing is added by two threads, and a sum's order is that of the windows: the
 // same bits every time. Limits: a window's elements are read once for each of its pixels, and all of the searches are
-// loops whose bounds are known at run time only.
+// loops whose bounds are known only at run time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -25,7 +25,7 @@
 //
 // The pooling wrote a byte for each window: to read it takes a sixteenth of what the image takes at 2x2 windows in f32,
 // and no comparison of elements. A ReLU that the image is the result of is asked for at the maxima alone, where the
-// gradients go. Limits: loops whose bounds are known at run time only, divisions, one element per load and store.
+// gradients go. Limits: loops whose bounds are known only at run time, divisions, one element per load and store.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -19,7 +19,7 @@
 // ///
 //
 // The last pass needs running sums: the block reads BLOCK elements at a time, adds up their masses, and only in the
-// tile that holds the token one thread walks over them. Limits: every pass ends with log2(BLOCK) barriers; loads are as
+// tile that holds the token one thread loops over them. Limits: every pass ends with log2(BLOCK) barriers; loads are as
 // narrow as an element; a row is read up to 62 times, from the L2 cache after the first.
 #if BF16
 #include <cuda_bf16.h>

@@ -17,7 +17,7 @@
 // args   = ["partial", "out", "cdiv(n, 16 * BLOCK)"]
 // ///
 //
-// Each block stages 16 elements per thread once and then reads them `rounds` times with 16 bytes a lane: four
+// Each block stages 16 elements per thread once and then reads them `rounds` times with 16 bytes per lane: four
 // wavefronts of 128 bytes a request without conflicts, the most that a multiprocessor delivers in a cycle each. A round
 // begins one thread further, so that no read of it repeats one that the compiler knows. The maximum makes every read
 // matter; it costs an instruction for 4 bytes, half of what the units that do it can.

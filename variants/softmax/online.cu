@@ -12,7 +12,7 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Two passes in place of three, for one more exponential where a thread's maximum grows. Each thread keeps its own
+// Two passes instead of three, for one more exponential where a thread's maximum grows. Each thread keeps its own
 // maximum and sum; the block's maximum then rescales the sums before they are added. From Milakov and Gimelshein,
 // "Online normalizer calculation for softmax" (2018). Limit: the row is still read twice, one element at a time.
 #if BF16

@@ -34,10 +34,10 @@
 // args   = ["partial", "loss", "rows", "micro"]
 // ///
 //
-// A vocabulary of 128256 in bf16 has 256 KB a row, more than one block's registers or shared memory. Its blocks keep
+// A vocabulary of 128256 in bf16 has 256 KB per row, more than one block's registers or shared memory. Its blocks keep
 // their vectors as they are stored, 8 elements in 4 registers, and each finds the maximum and the sum of its part; one
-// exchange through distributed shared memory merges both, so the cluster waits once. Exponentials are computed twice in
-// place of being stored. Limit: HBM, and for an odd number of columns loads of single elements.
+// exchange through distributed shared memory merges both, so the cluster waits once. Exponentials are computed twice
+// instead of being stored. Limit: HBM, and for an odd number of columns loads of single elements.
 
 #include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>

@@ -15,8 +15,8 @@
 // ///
 //
 // For a small batch of few classes, as LeNet's 128 by 10, where launches are all that counts: the second one is saved,
-// and the workspace. A thread keeps its row in registers; the losses meet in shared memory, in a fixed order. Limit:
-// one multiprocessor, which reads rows that lie apart.
+// and the workspace. A thread keeps its row in registers; the losses are added in shared memory, in a fixed order.
+// Limit: one multiprocessor, which reads rows that lie apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

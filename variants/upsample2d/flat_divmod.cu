@@ -14,7 +14,7 @@
 // ///
 //
 // The first variant: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly
-// from the L1 cache. Limits: integer divisions by sizes known at run time only, some twenty instructions each, two for
+// from the L1 cache. Limits: integer divisions by sizes known only at run time, some twenty instructions each, two for
 // the place of the output and two for that of its source, and loads and stores of one element.
 #if BF16
 #include <cuda_bf16.h>

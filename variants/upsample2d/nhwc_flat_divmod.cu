@@ -15,7 +15,7 @@
 //
 // The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
 // store is contiguous, and all of them share their weights. Limits: three integer divisions per output and two more for
-// its source, by sizes known at run time only; loads and stores of one element.
+// its source, by sizes known only at run time; loads and stores of one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -21,10 +21,10 @@
 // args   = ["x", "out", "n"]
 // ///
 //
-// Each vector of channels is loaded once and stored for all its outputs, 16 bytes a lane, with sizes that the compiler
-// knows; COLUMNS pixels per thread are in flight together. Bilinearly a thread walks along a row: every column of three
-// pixels is interpolated down once and serves the outputs on both sides of it, so that COLUMNS pixels cost
-// 3 * (COLUMNS + 2) loads in place of 4 for each output. STREAM marks the stores evict-first. Limit: HBM.
+// Each vector of channels is loaded once and stored for all its outputs, 16 bytes per lane, with sizes that the
+// compiler knows; COLUMNS pixels per thread are in flight together. Bilinearly a thread loops along a row: every column
+// of three pixels is interpolated down once and serves the outputs on both sides of it, so that COLUMNS pixels cost 3 *
+// (COLUMNS + 2) loads instead of 4 for each output. STREAM marks the stores evict-first. Limit: HBM.
 
 #include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>

@@ -20,7 +20,7 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// A pixel is loaded once for all its outputs: one load in place of scale * scale, and bilinearly nine in place of four
+// A pixel is loaded once for all its outputs: one load instead of scale * scale, and bilinearly nine instead of four
 // for each of them; index arithmetic is shared likewise. Limit: stores of one element, scale apart between neighbouring
 // lanes, so every sector is written by several instructions.
 

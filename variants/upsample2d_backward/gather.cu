@@ -17,9 +17,9 @@
 // ///
 //
 // The first variant: nothing is cleared first, nothing added by two threads, and a sum runs over rows and columns in
-// order. A weight is worked out in whole numbers of 1 / (2 scale), so that it is as exact far from the border as near
-// it. Limits: divisions by sizes known at run time only; one element per load, and of those that one instruction loads
-// each lane's lie `scale` apart.
+// order. A weight is computed in whole numbers of 1 / (2 scale), so that it is as exact far from the border as near it.
+// Limits: divisions by sizes known only at run time; one element per load, and of those that one instruction loads each
+// lane's lie `scale` apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

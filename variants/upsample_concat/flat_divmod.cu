@@ -14,7 +14,7 @@
 // ///
 //
 // The first variant already writes no enlarged image: each output is fetched from where it lies, which saves two of the
-// two kernels' passes over it. Limits: three integer divisions by sizes known at run time only, and loads and stores of
+// two kernels' passes over it. Limits: three integer divisions by sizes known only at run time, and loads and stores of
 // one element.
 #if BF16
 typedef unsigned short T;  // elements are copied, never looked into

@@ -13,7 +13,7 @@
 // ///
 //
 // The first variant: the joined gradient is read once and in place, where a split and a sum would write the enlarged
-// part's and read it again. The small image's threads come first. Limits: divisions by sizes known at run time only,
+// part's and read it again. The small image's threads come first. Limits: divisions by sizes known only at run time,
 // and one element per load, of which the small image's threads use every second per instruction in nchw.
 #if BF16
 #include <cuda_bf16.h>

@@ -111,7 +111,7 @@
 //
 // The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
 // anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a
-// power of two a filter; both images share one, that of the larger magnitude, so that one sum takes products of both.
+// power of two per filter; both images share one, that of the larger magnitude, so that one sum takes products of both.
 // Limit: the passes over the images, for the largest magnitude and to split, which kernels that write them could spare;
 // those over filters are apart from them, as a network whose weights stay needs them once.
 
