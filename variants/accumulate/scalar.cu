@@ -9,8 +9,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: each gradient is a finished sum before it is added, with one rounding. An accumulator that the
-// kernels of the next micro-batch carried on would give other bits than ranks that each finish their own. Limit: 4
+// The first variant: each gradient is a finished sum before it is added, with one rounding. If the kernels of the next
+// micro-batch continued the sum, its bits would differ from those of ranks that each finish their own sum. Limit: 4
 // bytes per access leave too few bytes in flight.
 
 // Each element is read before it is written, by the same thread: the new total may be the old one.

@@ -11,7 +11,7 @@
 // ///
 //
 // A quarter of the instructions that move data; a thread issues 2 x UNROLL loads of 16 bytes before it adds. STREAM
-// marks the part evict-first: the next micro-batch writes it anew. Limit: HBM, at three passes over the arena.
+// marks the part evict-first: the next micro-batch overwrites it. Limit: HBM, at three passes over the arena.
 
 // Each element is read before it is written, by the same thread: the new total may be the old one.
 extern "C" __global__ void __launch_bounds__(BLOCK)

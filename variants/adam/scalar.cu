@@ -19,9 +19,9 @@
 // ]
 // ///
 //
-// The first variant: a framework's formula as one kernel, where one operation after the other would move every array
-// several times. One launch updates a whole network whose parameters lie in one array. Rates come from memory, so that
-// the launch is the same in every step. Limit: 4 bytes per access, and seven arrays' addresses for each element.
+// The first variant: the formula of a framework as one kernel; separate operations would move every array several
+// times. One launch updates a whole network whose parameters lie in one array. Rates come from memory, so that the
+// launch is the same in every step. Limit: 4 bytes per access, and seven arrays' addresses for each element.
 #if COPY
 #include <cuda_bf16.h>
 #endif

@@ -7,8 +7,8 @@
 // block  = ["1"]
 // ///
 //
-// Counting on the device lets a step of several micro-batches be one graph that waits for no host: each reads in memory
-// which of all micro-batches it is. The launch is all that it costs. Others read new_count, never count.
+// A counter on the device lets a step of several micro-batches be one graph that does not wait for the host: each
+// micro-batch reads its number from memory. The only cost is the launch. Other kernels read new_count, never count.
 extern "C" __global__ void advance(const int* count, int* new_count, int stride) {
     // count, new_count [1], perhaps the same memory
     *new_count = *count + stride;

@@ -13,7 +13,7 @@
 // ///
 //
 // The first variant: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three
-// of four random words are thrown away, some sixty instructions for each element; one element per access.
+// of four random words are thrown away, about 60 instructions per element; one element per access.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -14,7 +14,8 @@
 // ///
 //
 // A quarter of the random arithmetic, done while the vector of x is in flight, and 16 bytes per access. STREAM marks
-// both sides evict-first. Limit: HBM; with bf16, twice the elements per byte, the multiplications come near it.
+// both sides evict-first. Limit: HBM; with bf16, which has twice as many elements per byte, the multiplications take
+// nearly as long.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -12,8 +12,8 @@
 // ///
 //
 // Four FMAs are in flight per warp, as many as the four cycles of latency hold, so one or two warps per scheduler are
-// enough (Volkov, "Better Performance at Lower Occupancy", 2010). Limit: with so few warps every hiccup of one, such as
-// its loop's branch, is an idle cycle.
+// enough (Volkov, "Better Performance at Lower Occupancy", 2010). Limit: with so few warps every delay of one warp,
+// such as its loop's branch, is an idle cycle.
 extern "C" __global__ void fma_chains_4(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out, int n, int rounds) {
     // a, b, out [n]

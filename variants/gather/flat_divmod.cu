@@ -12,7 +12,7 @@
 // args   = ["data", "order", "step?", "batch", "features", "rows", "total"]
 // ///
 //
-// The first variant: the table lies on the device, and a batch is made there, so that no host takes part. Limits: every
+// The first variant: the table lies in device memory, and the batch is gathered there without the host. Limits: every
 // thread divides and reads the same index as its neighbours; 4 bytes (2) per access.
 #if BYTES == 2
 typedef unsigned short T;  // the bits of a bf16

@@ -18,7 +18,8 @@
 // ///
 //
 // The first variant: gather, run backwards. Limit: atomics add in the order of arrival, so the bits vary from run to
-// run and no training takes it; the rows of a frequent token meet at the same addresses, where L2 adds one at a time.
+// run and trainings do not use it; the rows of a frequent token are added at the same addresses, where L2 adds one at a
+// time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

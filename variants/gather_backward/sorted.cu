@@ -38,11 +38,11 @@
 // args   = ["sorted_items", "ddata", "parts", "rows"]
 // ///
 //
-// A row's place is the number of smaller indices, and of equal ones before it: rows * rows comparisons, which need no
-// atomics and are few next to the bytes of the table. Equal indices are then neighbours. A block adds the runs of its
-// chunk; a run that crosses chunks leaves a sum in each, which the block of its first chunk joins in their order. So a
-// frequent token is shared by many blocks, and the bits are the same in every run. Limit: the zeros of the table, whose
-// bytes exceed those of dbatch.
+// The position of a row after sorting is the number of smaller indices, and of equal ones before it: rows * rows
+// comparisons, which need no atomics and are few next to the bytes of the table. Equal indices are then neighbours. A
+// block adds the runs of its chunk; a run that crosses chunks leaves a sum in each, which the block of its first chunk
+// joins in their order. So a frequent token is shared by many blocks, and the bits are the same in every run. Limit:
+// the zeros of the table, whose bytes exceed those of dbatch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -18,8 +18,8 @@
 // ///
 //
 // The first variant: the number of blocks follows from n alone, not from the GPU, and block sums are added in their
-// order: the same bits every time. The factor is made where the norm is, so that no host waits for it. Limit: 4 bytes
-// per access.
+// order: the same bits every time. The factor is computed on the device, so that the host does not wait for it. Limit:
+// 4 bytes per access.
 
 // The sum over a block, in a fixed order, in thread 0.
 template <int THREADS>

@@ -13,7 +13,7 @@
 // ///
 //
 // A tile needs one matrix, so no tile has rows of two groups. A block counts the tiles of the groups before its own;
-// the grid has a row of blocks more for each group, as the last tile of a group may be partial, and the blocks that are
+// the grid has one more row of blocks per group, as the last tile of a group may be partial, and the blocks that are
 // left over end at once. Limit: CUDA cores multiply floats.
 
 #include <cuda_bf16.h>

@@ -29,8 +29,8 @@
 //
 // In nchw a group is contiguous: a row, of which a thread holds ITEMS vectors of 16 bytes. A vector lies within one
 // channel. Small groups share a block. Limits: a multiprocessor has registers for one or two large groups only, so that
-// memory waits while their blocks add up; groups of more than 8 vectors for each of 1024 threads are the first
-// variants'.
+// memory waits while their blocks add up; larger groups than 8 vectors for each of 1024 threads need the earlier
+// variants.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;

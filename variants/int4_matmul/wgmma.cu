@@ -30,7 +30,7 @@
 // its bytes by a permutation. A warpgroup unpacks a group of 128 along k, multiplies it, and adds the scaled sums in
 // float32; as the warpgroups do not wait for each other, one unpacks and adds while the other one multiplies. The
 // result has the order of its transpose, in which stmatrix writes it to slabs for TMA. Limit: the instructions that
-// unpack and add, beside the tensor cores. Idea: Machete (Neural Magic, 2024).
+// unpack and add, in addition to the tensor cores. Idea: Machete (Neural Magic, 2024).
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/packed_weights.cuh>

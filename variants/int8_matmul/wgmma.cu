@@ -26,9 +26,9 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One thread copies 128 numbers along k of both operands a stage; two warpgroups multiply 64 rows each, 32 numbers
-// along k in an instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A
-// cluster of two blocks may share the copies of b, which pays only where L2 is the limit. Limit: the stores, while
+// One thread copies 128 numbers along k of both operands per stage; two warpgroups multiply 64 rows each, 32 numbers
+// along k per instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A
+// cluster of two blocks may share the copies of b, which is faster only where L2 is the limit. Limit: the stores, while
 // which the tensor cores wait, and power. After CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>

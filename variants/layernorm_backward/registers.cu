@@ -33,9 +33,9 @@
 // ///
 //
 // A thread has the same columns in each row of its block: it adds their products up in registers, in the order of the
-// rows, and both gradients take one read of x and dout. How many parts there are depends on the problem and PARTS
-// alone, so that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is
-// reduced; rows longer than 8 BLOCK are the previous variant's.
+// rows, and both gradients take one read of x and dout. The number of parts depends only on the problem and PARTS, so
+// that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is reduced; rows
+// longer than 8 * BLOCK need the previous variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -22,11 +22,11 @@
 // args   = ["x", "out"]
 // ///
 //
-// A tile is eight vectors wide and as many elements high: a row of it is 128 bytes. Vectors are taken apart into shared
-// memory and put together across its rows; a row is padded by one word, and then the eight rows or columns that a warp
-// touches at once lie in 32 different banks on either side. Each block has TILES tiles beside each other in flight
-// before its barrier. Limit: HBM. A side whose length no vector divides falls back to narrower accesses; with few
-// channels most of a tile is empty.
+// A tile is eight vectors wide and as many elements high: a row of it is 128 bytes. Vectors are stored element by
+// element to shared memory and assembled from its columns; a row is padded by one word, and then the eight rows or
+// columns that a warp touches at once lie in 32 different banks on either side. Each block has TILES neighbouring tiles
+// in flight before its barrier. Limit: HBM. A side whose length no vector divides falls back to narrower accesses; with
+// few channels most of a tile is empty.
 #if BF16
 typedef unsigned short T;
 #else

@@ -103,13 +103,13 @@
 // ///
 //
 // The batch is the depth, by which both operands are stored: as 16-bit numbers wgmma takes both in their stored order,
-// 64 columns of 64 rows a copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats
+// 64 columns of 64 rows per copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats
 // to write, and DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while
 // persistent blocks multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small
 // compared with the weights. The tensor core truncates as it adds: its sums are added in float every 512 rows; with
 // planes, of high parts, every 64. The bias's gradient is a product by ones, in bf16 by wgmma with the tiles of the
-// first columns; of floats, warps that do not copy add it up from dout itself, a column a lane. Limit: writing dweight;
-// with large batches the tensor cores. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+// first columns; of floats, warps that do not copy add it up from dout itself, one column per lane. Limit: writing
+// dweight; with large batches the tensor cores. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

@@ -21,7 +21,7 @@
 // ///
 //
 // With b stored [n, k] both operands are contiguous along k, the axis that is summed: b is loaded as a is, by float4
-// along k, and turned on its way into shared memory, after which the loop is that of `warp_tile_double_buffer`. The
+// along k, and transposed while it is stored to shared memory; the loop is then that of `warp_tile_double_buffer`. The
 // layout costs four scalar shared stores instead of one float4 store, and a narrower global access: BK / 4 lanes share
 // a row, so 64 contiguous bytes at BK = 16. Limit: as there, the multiply-adds. After CUTLASS's SIMT SGEMM, layout "tn"
 // (A. Kerr et al., 2017).

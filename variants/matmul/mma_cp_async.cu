@@ -21,7 +21,7 @@
 // cp.async copies 16 bytes from global to shared memory without a register in between, and the thread goes on at once:
 // a number of source bytes of 0 writes zeros, which serves the edges. Each step's copies are one group. While a step is
 // multiplied, the copies of the next STAGES - 1 are in flight, so that the latency of HBM and L2 is hidden behind
-// matrix instructions. One barrier a step is enough: behind it every thread's copies of this step have arrived, and
+// matrix instructions. One barrier per step is enough: behind it every thread's copies of this step have arrived, and
 // nothing reads the stage of the step before any more, which is the one that is filled next. Limit: the first fragments
 // of a step are loaded while the tensor cores wait, and mma.sync itself, which reaches some 62 % of Hopper's tensor
 // cores; mma.cu goes on from here. After CUTLASS 2's multistage kernels for Ampere.

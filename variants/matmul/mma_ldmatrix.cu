@@ -17,12 +17,12 @@
 // ///
 //
 // ldmatrix reads four 8 x 8 matrices at once and hands each thread the elements that mma.sync wants from it: each
-// thread only names one row of 16 bytes. With .trans it turns the matrices, so that b, stored by rows, needs no 2-byte
-// loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products. The eight rows of a matrix
-// lie a whole tile row apart; instead of padding, the chunks of 16 bytes within a row are permuted by the row's number
-// (xor), so that eight rows at one chunk, and also the 16-byte stores that fill the tile, touch all 32 banks once.
-// Limit: the tiles still go through registers, and the tensor cores wait while the next ones are loaded. After the
-// shared memory layouts of CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
+// thread only names one row of 16 bytes. With .trans it transposes the matrices, so that b, stored by rows, needs no
+// 2-byte loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products. The eight rows of a
+// matrix lie a whole tile row apart; instead of padding, the chunks of 16 bytes within a row are permuted by the row's
+// number (xor), so that eight rows at one chunk, and also the 16-byte stores that fill the tile, touch all 32 banks
+// once. Limit: the tiles still go through registers, and the tensor cores wait while the next ones are loaded. After
+// the shared memory layouts of CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
 
 #include <cuda_bf16.h>
 

@@ -19,12 +19,11 @@
 // A tensor core multiplies small matrices: one instruction of a warp adds the product of 16 x 16 numbers of a and 16 x
 // 8 of b to 16 x 8 sums, which takes the CUDA cores 64 multiply-adds per thread. The 32 threads of the warp hold the
 // three matrices together, in registers: which thread holds which element is fixed by the instruction, and is the only
-// new thing to learn here. The tiles, the loads of 16 bytes and the warp's own 64 x 32 outputs are those of the
-// variants before. Rows of the tiles have eight numbers of padding, so that the loads of a fragment have no bank
-// conflicts. The double buffer is left out, so that the kernel stays short. Limit: for 16 matrix instructions per warp
-// needs 16 loads of 4 bytes for a and 8 pairs of loads of 2 bytes for b, whose neighbours in depth lie in two rows; and
-// nobody multiplies while the next tiles are loaded. Layout of the fragments: PTX ISA, "Matrix Fragments for
-// mma.m16n8k16".
+// new idea here. The tiles, the loads of 16 bytes and the warp's own 64 x 32 outputs are those of the variants before.
+// Rows of the tiles have eight numbers of padding, so that the loads of a fragment have no bank conflicts. The double
+// buffer is left out, so that the kernel stays short. Limit: for 16 matrix instructions, a warp needs 16 loads of 4
+// bytes for a and 8 pairs of loads of 2 bytes for b, whose neighbours in depth lie in two rows; and the tensor cores
+// wait while the next tiles are loaded. Layout of the fragments: PTX ISA, "Matrix Fragments for mma.m16n8k16".
 
 #include <cuda_bf16.h>
 

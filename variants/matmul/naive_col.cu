@@ -11,8 +11,9 @@
 // ///
 //
 // The first variant for b stored [n, k]. The column stays on threadIdx.x so that out is written in full lines, but then
-// neighbouring lanes read b a whole row of k apart: 32 sectors per load. L1 softens it, for the next seven steps of k
-// find their word in the same sectors. Limit: those sectors. Compare `coalesced`, which differs in one index only.
+// neighbouring lanes read b a whole row of k apart: 32 sectors per load. The L1 cache reduces the cost, because the
+// next seven steps of k use the same sectors. Limit: those sectors. Compare `coalesced`, which differs only in one
+// index.
 
 // a [m, k], b [n, k], out [m, n]; block (32, ROWS): x is the column, y the row.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)

@@ -65,11 +65,12 @@
 // programmatic = true
 // ///
 //
-// f16 has as many digits as TF32 and its products twice the rate; what it lacks is range, which a power of two for each
-// row of a and each column of b brings: elements down to 2^-28 of the largest of their row keep all digits. So a pass
-// over a and b pays from 2048 on, and b by rows needs no transposing: 16-bit operands are read either way. The first
-// pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits; each launch begins
-// as the one before ends. Tiles of 128 x 256 as in the previous variant. Limit: power; at 2048 the passes.
+// f16 has as many significant bits as TF32, and its products run at twice the rate. It has less range, so each row of a
+// and each column of b is scaled by a power of two: elements down to 2^-28 of the largest of their row keep all bits.
+// So a pass over a and b pays from 2048 on, and b by rows needs no transposing: wgmma reads 16-bit operands in both
+// orders. The first pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits;
+// each launch begins as the one before ends. Tiles of 128 x 256 as in the previous variant. Limit: power; at 2048 the
+// passes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

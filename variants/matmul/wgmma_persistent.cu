@@ -75,14 +75,14 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One block a multiprocessor loops over tiles: the copying warp is at the next tile's first stages while the other two
-// warpgroups still store, so that the tensor cores wait only for the stores' instructions. A bf16 tile leaves through 2
-// KB slabs of each warp, laid out by stmatrix, and TMA writes them, clipped at the edges, with no barrier of the block.
-// Groups of GROUP rows of tiles keep what runs at one time in L2. A cluster of two blocks fetches each half of b for
-// both, though b's way out of L2 is not the limit of 128 x 256 tiles. Behind the pass that transposes b the product
-// starts as its blocks leave, and waits with a on its way to L2. Shapes: the least waves times the time of a tile.
-// Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's persistent schedules and P. Shah,
-// Outperforming cuBLAS (2024).
+// One block per multiprocessor loops over tiles: the copying warp is at the next tile's first stages while the other
+// two warpgroups still store, so that the tensor cores wait only for the stores' instructions. stmatrix writes a bf16
+// tile to 2 KB slabs of shared memory per warp, and TMA stores them, clipped at the edges, without a barrier of the
+// block. Tiles are processed in groups of GROUP rows, so that operands of blocks that run at the same time stay in L2.
+// A cluster of two blocks fetches each half of b for both, although loads of b from L2 do not limit 128 x 256 tiles.
+// Behind the pass that transposes b the product starts as its blocks leave, and waits with a on its way to L2. Shapes:
+// the least waves times the time of a tile. Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's
+// persistent schedules and P. Shah, Outperforming cuBLAS (2024).
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>

@@ -69,13 +69,13 @@
 // args   = ["map_a", "map_b", "a_exponents", "b_exponents", "out", "m", "n", "k"]
 // ///
 //
-// Two f16 numbers hold 22 digits of a float once a power of two brings its row into f16's range; three products of them
-// then are as good as float32's, at a third of f16's rate: f16 has three digits more than bf16, which needs six
-// products, and twice TF32's rate. The tensor core truncates as it adds: products of high parts start anew every 64 k
-// and are added in float while the small products of the same stage run; those, 2^-11 as large, need no such care.
-// Copies bring both planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums per
-// thread, so that tiles are 128 x 128; the passes that split, 35 to 50 us a matrix of 4096 x 4096. After Ootomo and
-// Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// Two f16 numbers hold 22 significant bits of a float after each row is scaled into the range of f16; three products of
+// them then are as good as float32's, at a third of f16's rate: f16 has three significant bits more than bf16, which
+// needs six products, and twice TF32's rate. The tensor core truncates as it adds: products of high parts start anew
+// every 64 k and are added in float while the small products of the same stage run; those, 2^-11 as large, need no such
+// care. Copies bring both planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums
+// per thread, so that tiles are 128 x 128; the passes that split, 35 to 50 us for a matrix of 4096 x 4096. After Ootomo
+// and Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

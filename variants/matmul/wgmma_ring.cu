@@ -36,11 +36,11 @@
 //
 // Copies no longer wait for products: one thread runs as far ahead as there are stages, and two warpgroups multiply
 // whatever has arrived. Two barriers per stage order them, one that counts bytes and one that counts readers, so that
-// no barrier of the whole block stands in the loop and neither side knows where the other is. The copying warpgroup
-// gives its registers back (setmaxnreg), and 232 a thread let a warpgroup hold 64 x 256 or 128 x 128 sums: a tile of
-// 128 x 256 reads 48 KB for 4 million products, where 128 x 128 reads 32 KB for 2. Limit: while a block writes its
-// tile, nothing multiplies, and the next block starts with an empty ring. After CUTLASS's warp-specialised kernels for
-// Hopper and its pipeline.
+// no barrier of the whole block stands in the loop and neither side waits for the other more than necessary. The
+// copying warpgroup gives its registers back (setmaxnreg), and 232 registers per thread let a warpgroup hold 64 x 256
+// or 128 x 128 sums: a tile of 128 x 256 reads 48 KB for 4 million products, where 128 x 128 reads 32 KB for 2. Limit:
+// while a block writes its tile, nothing multiplies, and the next block starts with an empty ring. After CUTLASS's
+// warp-specialised kernels for Hopper and its pipeline.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

@@ -17,10 +17,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: the price
-// is that dx is written twice, by a clearing and by atomics that the L2 cache works off, and where windows overlap that
-// sums are taken in the order of arrival, so that their bits vary from run to run; no network takes it. PyTorch's own
-// kernels for overlapping windows in channels_last do so.
+// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: dx is
+// written twice, once to clear it and once by atomics in the L2 cache. Where windows overlap, sums are added in the
+// order of arrival, so their bits vary from run to run, and networks do not use this variant. PyTorch's own kernels for
+// overlapping windows in channels_last do the same.
 extern "C" __global__ void maxpool2d_backward_atomic_scatter(const float* __restrict__ x,
                                                              const float* __restrict__ dout, float* __restrict__ dx,
                                                              int n, int c, int h, int w, int window, int stride,

@@ -67,7 +67,7 @@
 // ///
 //
 // The probe of Hopper's tensor cores: a warpgroup multiplies 64 x 256 outputs by the largest instruction, UNROLL rounds
-// to a commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
+// per commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
 // instruction takes 128 clocks and reads at most 10 KB of shared memory, which delivers 16 KB in that time. Limit: the
 // tensor cores at the clock that power allows.
 

@@ -13,8 +13,8 @@
 // ///
 //
 // The first variant. With inner > 1 neighbouring threads have neighbouring elements; with inner = 1 each reads a row of
-// its own, 32 sectors per load of a warp. The second walk reads x again. Limits: those sectors; few groups leave most
-// of the GPU idle; one running sum loses digits on long axes, which Kahan's correction returns.
+// its own, 32 sectors per load of a warp. The second pass reads x again. Limits: those sectors; few groups leave most
+// of the GPU idle; one running sum loses precision on long axes, which Kahan's correction restores.
 
 // The factor of the elements of a group, from the sum of their sizes or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {

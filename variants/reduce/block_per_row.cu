@@ -32,8 +32,8 @@
 // ///
 //
 // Neighbouring threads read neighbouring elements; a thread's own are BLOCK elements apart. Then half of the threads
-// join the results of the other half, until one is left. Limits: a barrier for each of log2(BLOCK) steps, and short
-// rows leave most threads idle.
+// combine their results with those of the other half, until one is left. Limits: a barrier for each of log2(BLOCK)
+// steps, and short rows leave most threads idle.
 //
 // In warp_per_row five shuffles replace the steps in shared memory, and no warp waits for another. A lane issues four
 // loads before it uses the first. Limits: 4 bytes (2) per access, and few long rows leave most of the GPU idle.

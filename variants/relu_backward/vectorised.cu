@@ -14,7 +14,7 @@
 //
 // Two 16-byte loads per thread put 64 KB in flight per SM, and instructions are a fourth (an eighth for bf16). The
 // elements that no vector holds go to the first threads of the grid. STREAM marks all three arrays evict-first. Limit:
-// HBM; a mask of one bit an element, which the forward pass would have to write, would spare a third of the bytes.
+// HBM; a mask of one bit per element, which the forward pass would have to write, would save a third of the bytes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

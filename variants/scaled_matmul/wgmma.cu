@@ -44,13 +44,13 @@
 // where     = ["TURNS == 4 or CLUSTER == 1"]
 // ///
 //
-// One thread copies 128 bytes of k of both operands a stage; two warpgroups multiply 64 rows each, with 32 k in an
-// instruction, twice what bf16 has in the same time. Scales are applied to the sums as they are stored, by slabs of
-// each warp and TMA. A cluster of two blocks may share the copies of b, which pays only where L2 is the limit. Hopper
-// keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32 registers: the
-// error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is added while
-// the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are loaded as the
-// products are issued and used after them. Limit: the stores at the end of a tile; the additions of wgmma_promoted.
+// One thread copies 128 bytes of k of both operands per stage; two warpgroups multiply 64 rows each, with 32 steps of k
+// per instruction, twice what bf16 has in the same time. Scales are applied to the sums as they are stored, by slabs of
+// each warp and TMA. A cluster of two blocks may share the copies of b, which is faster only where L2 is the limit.
+// Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32 registers:
+// the error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is added
+// while the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are loaded as
+// the products are issued and used after them. Limit: the stores at the end of a tile; the additions of wgmma_promoted.
 // After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>

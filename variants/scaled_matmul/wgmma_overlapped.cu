@@ -35,9 +35,9 @@
 //
 // In wgmma the tensor cores wait while a tile is scaled and stored, and in a ping-pong each tile is half as large, so
 // that L2 delivers more bytes per product. Here tiles keep their size, and the tensor cores wait only until the sums
-// are scaled and packed, two bf16 in a register, which halves their registers: the others suffice for the sums of the
-// next tile. Its first steps then overlap with the stores, one slab of 64 columns a step. Limit: power; registers, of
-// which 192 hold sums.
+// are scaled and packed, two bf16 in a register, which needs half as many registers: the other half holds the sums of
+// the next tile. Its first steps then overlap with the stores, one slab of 64 columns per step. Limit: power;
+// registers, of which 192 hold sums.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>

@@ -12,8 +12,8 @@
 // args   = ["parameter", "gradient", "velocity?", "rates", "hyper", "new_parameter", "new_velocity?", "stored?", "n"]
 // ///
 //
-// The first variant: decay, momentum and step in one kernel, where one operation after the other would move every array
-// several times. Rates come from memory, so that the launch is the same in every step. Limit: 4 bytes per access.
+// The first variant: decay, momentum and step in one kernel; separate operations would move every array several times.
+// Rates come from memory, so that the launch is the same in every step. Limit: 4 bytes per access.
 #if COPY
 #include <cuda_bf16.h>
 #endif

@@ -18,9 +18,9 @@
 // ///
 //
 // Each block stages 16 elements per thread once and then reads them `rounds` times with 16 bytes per lane: four
-// wavefronts of 128 bytes a request without conflicts, the most that a multiprocessor delivers in a cycle each. A round
+// wavefronts of 128 bytes per request without conflicts; a multiprocessor delivers one wavefront per cycle. A round
 // begins one thread further, so that no read of it repeats one that the compiler knows. The maximum makes every read
-// matter; it costs an instruction for 4 bytes, half of what the units that do it can.
+// matter; it costs one instruction per 4 bytes, half of the rate of its unit.
 __device__ __forceinline__ float max4(float best, float4 v) {
     return fmaxf(fmaxf(best, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
 }

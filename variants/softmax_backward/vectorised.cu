@@ -24,9 +24,9 @@
 // ///
 //
 // A lane loads vectors of 16 bytes, up to 32 elements of either row, all in flight together. Short rows share a warp,
-// long ones have up to 1024 threads, whose warps exchange their sums through shared memory; every sum is a tree, its
-// order that of the lanes. STREAM marks all three arrays evict-first. Limit: HBM, and for rows that no vector divides
-// the narrower accesses; longer rows than 1024 threads' registers hold are the previous variant's.
+// long ones have up to 1024 threads, whose warps exchange their sums through shared memory; every sum is a tree in the
+// order of the lanes. STREAM marks all three arrays evict-first. Limit: HBM, and for rows that no vector divides the
+// narrower accesses; rows that do not fit the registers of 1024 threads need the previous variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -14,9 +14,9 @@
 // args   = ["logits", "labels", "loss", "dlogits", "rows", "micro"]
 // ///
 //
-// For a small batch of few classes, as LeNet's 128 by 10, where launches are all that counts: the second one is saved,
-// and the workspace. A thread keeps its row in registers; the losses are added in shared memory, in a fixed order.
-// Limit: one multiprocessor, which reads rows that lie apart.
+// For a small batch with few classes, such as LeNet's 128 x 10, launches take most of the time: this variant needs one
+// launch and no workspace. A thread keeps its row in registers; the losses are added in shared memory, in a fixed
+// order. Limit: one multiprocessor, which reads rows that lie apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -29,10 +29,10 @@
 //
 // Without a gradient no element is needed twice, so a row need not be kept. Each thread has a maximum and a sum of
 // exponentials about it, and takes UNROLL vectors at a time. A new maximum is rare after the first vectors, and only
-// then the sum is multiplied by one more exponential. The block meets once at the end of the row, and many blocks share
-// a multiprocessor, so loads never pause; the variant that keeps rows has few threads, which wait for each other.
-// Limit: HBM, and for an odd number of columns loads of single elements. Idea: Milakov and Gimelshein, "Online
-// normalizer calculation for softmax" (2018).
+// then the sum is multiplied by one more exponential. The threads of a block combine their results once, at the end of
+// the row, and many blocks share a multiprocessor, so loads never pause; the variant that keeps rows has few threads,
+// which wait for each other. Limit: HBM, and for an odd number of columns loads of single elements. Idea: Milakov and
+// Gimelshein, "Online normalizer calculation for softmax" (2018).
 
 #include <opbench/activations.cuh>
 #include <opbench/loss.cuh>

@@ -96,8 +96,8 @@
 // ///
 //
 // Four passes from the lowest to the highest digit, each of which keeps the order of equal digits. A pass reads the
-// keys twice and writes them once. The lanes of a warp that have the same digit learn about each other by eight votes.
-// In `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
+// keys twice and writes them once. Eight warp votes show each lane which lanes of its warp have the same digit. In
+// `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
 // `radix_reordered` stores the keys of a digit together. Limit: HBM, 12 bytes per key and pass.
 
 #include <opbench/radix_digits.cuh>

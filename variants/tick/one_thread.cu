@@ -9,8 +9,9 @@
 // block  = ["1"]
 // ///
 //
-// What a host would do between two steps, done on the device, so that a step is one graph and waits for no host. The
-// launch is all that it costs. Others read new_step, never step: their blocks may run at any time after this one.
+// The device does the work of the host between two steps, so that a step is one graph and does not wait for the host.
+// The only cost is the launch. Other kernels read new_step, never step: their blocks may run at any time after this
+// one.
 extern "C" __global__ void tick(const int* step, const float* __restrict__ table, const float* __restrict__ hyper,
                                 int* new_step, float* __restrict__ rates, int steps) {
     // step, new_step [1], perhaps the same memory; table [steps]; hyper [4]; rates [4], or 3 where the factor comes

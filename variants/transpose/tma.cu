@@ -19,12 +19,12 @@
 // args   = ["map_x", "map_out", "cols"]
 // ///
 //
-// No thread waits with its registers for a tile: TMA brings it in its stored order and takes it away, clipped at the
-// edges, while the multiprocessor's other blocks turn theirs in place. Rows are not padded and need no swizzle: eight
-// lanes take 4x4 pieces along a diagonal, whose float4 lie in different banks by rows and by columns alike. Limit:
-// memory bandwidth, of which this gains the last hundredth: on an H200 93 % of a copy's rate at 16384 x 16384, and
-// neither larger tiles (128 x 128, 64 x 256), nor bands of them, nor hints for L2 come closer: it is what DRAM makes of
-// rows read and columns written.
+// No thread waits with its registers for a tile: TMA loads and stores it, clipped at the edges, while the other blocks
+// of the multiprocessor transpose theirs in place. Rows are not padded and need no swizzle: eight lanes take 4x4 pieces
+// along a diagonal, whose float4 lie in different banks by rows and by columns alike. Limit: memory bandwidth, of which
+// this gains the last hundredth: on an H200 93 % of a copy's rate at 16384 x 16384, and neither larger tiles (128 x
+// 128, 64 x 256), nor bands of them, nor hints for L2 come closer: it is what DRAM makes of rows read and columns
+// written.
 
 #include <opbench/barrier.cuh>
 #include <opbench/tma.cuh>

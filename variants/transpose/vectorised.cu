@@ -10,14 +10,14 @@
 // block  = ["16 * ROWS"]
 // ///
 //
-// A thread reads four float4 below each other, turns the 4x4 in registers (which costs nothing: it is naming) and
-// passes four float4 through shared memory to the thread that writes them: a quarter of the load and store instructions
-// of the previous variant, global and shared, and 64 bytes in flight per thread and 4x4. The tile is not padded but
-// swizzled: the float4 of a row change places by an xor, so that both the store and the load of every eight lanes cover
-// all banks once. Tiles are taken in bands of BAND tile rows, column by column, so that blocks running together touch
-// compact parts of both matrices. Limit: memory bandwidth; reads and writes alternate on the same bus. Rows whose
-// length does not divide by 4 fall back to scalar accesses on that side. After G. Ruetsch and P. Micikevicius,
-// Optimizing Matrix Transpose in CUDA (2009), and the xor layouts of CUTLASS.
+// A thread reads four float4 below each other, transposes the 4x4 in registers (which needs no instruction, because the
+// compiler only renames registers) and passes four float4 through shared memory to the thread that writes them: a
+// quarter of the load and store instructions of the previous variant, global and shared, and 64 bytes in flight per
+// thread and 4x4. The tile is not padded but swizzled: the float4 of a row are permuted by an xor, so that both the
+// store and the load of every eight lanes cover all banks once. Tiles are taken in bands of BAND tile rows, column by
+// column, so that blocks running together touch compact parts of both matrices. Limit: memory bandwidth; reads and
+// writes alternate on the same bus. Rows whose length does not divide by 4 fall back to scalar accesses on that side.
+// After G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose in CUDA (2009), and the xor layouts of CUTLASS.
 
 #define PIECES (16 / ROWS)  // 4 x 4 pieces per thread
 

@@ -26,8 +26,9 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// The loops over the pixels made of one unroll, divisions are multiplications, and a weight is a constant except for
-// the first and last pixel of an axis. Limits: one element per load and store, in nchw SCALE apart from lane to lane.
+// The loops over the outputs of one pixel are unrolled, divisions are multiplications, and a weight is a constant
+// except for the first and last pixel of an axis. Limits: one element per load and store, in nchw SCALE apart from lane
+// to lane.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -13,9 +13,9 @@
 // args   = ["low", "skip", "out", "n", "c1", "c2", "p", "q"]
 // ///
 //
-// The first variant already writes no enlarged image: each output is fetched from where it lies, which saves two of the
-// two kernels' passes over it. Limits: three integer divisions by sizes known only at run time, and loads and stores of
-// one element.
+// The first variant already writes no enlarged image: each output is loaded directly from skip or low, which saves
+// writing and reading that image. Limits: three integer divisions by sizes known only at run time, and loads and stores
+// of one element.
 #if BF16
 typedef unsigned short T;  // elements are copied, never looked into
 #else

@@ -25,8 +25,8 @@
 //
 // Consecutive lanes write consecutive vectors of one pixel's channels, those of skip and then those of low. A lane of
 // skip copies four pixels with four loads in flight, a lane of low writes one load four times, so that no byte is
-// fetched twice. The lanes of one warp may part in two, which costs instructions and no bytes. STREAM marks the loads
-// of skip and all stores evict-first. Limit: HBM.
+// fetched twice. The lanes of one warp may diverge in two paths, which costs instructions but no bytes. STREAM marks
+// the loads of skip and all stores evict-first. Limit: HBM.
 #if BF16
 typedef unsigned short T;
 #else

@@ -21,7 +21,7 @@
 // args   = ["low", "skip", "out", "n"]
 // ///
 //
-// The divisions shrink to a few instructions, so that memory and no longer arithmetic is waited for. Limits: one load
+// The divisions shrink to a few instructions, so that memory is the limit and no longer arithmetic. Limits: one load
 // and one store of one element per thread, so too few bytes in flight, and each pixel of low is fetched four times.
 #if BF16
 typedef unsigned short T;  // elements are copied, never looked into

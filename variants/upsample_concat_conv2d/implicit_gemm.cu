@@ -31,7 +31,7 @@
 //
 // conv2d's kernel of that name: each thread owns one output pixel (a column) and fetches its image elements while the
 // tiles are filled; filter positions outside, channels inside, so that an element costs one add. Here every filter
-// position has two runs of channels, skip's and low's, and a thread takes aim before each: at (y, x) or at
+// position has two runs of channels, skip's and low's, and a thread computes its address before each: at (y, x) or at
 // (y / 2, x / 2). Limited by the multiply-add rate and the shared loads that feed it (4 per 64); where BK does not
 // divide c1 and c2, part of each run's last step is zeros. Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS,
 // "implicit GEMM convolution".

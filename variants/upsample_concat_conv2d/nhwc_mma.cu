@@ -56,11 +56,12 @@
 // from low for the others: neither the enlarged image nor the joined one is ever in memory, which saves writing c and
 // reading c1 + c channels of every pixel, and the arena of a network its largest tensor. A tap's place in low, ((y + i)
 // / 2, (x + j) / 2), is no sum of the pixel's and the tap's; but it is one of the tap's halves and of one of four
-// origins, which the parities of i and j choose: five origins a pixel are computed once a block (the fifth in skip), so
-// that a copy costs about as many instructions as in the plain convolution. Four pixels of the output share one of low,
-// so L2 has most of it. tf32_corrected's error is 1.3e-6 of the output's norm whatever the depth, so that a short one
-// is left to others. Limited by mma.sync, some three fifths of what wgmma does here. Ideas: CUTLASS, "implicit GEMM
-// convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+// origins, which the parities of i and j choose: five origins per pixel are computed once per block (the fifth in
+// skip), so that a copy costs about as many instructions as in the plain convolution. Four pixels of the output share
+// one of low, so L2 has most of it. tf32_corrected's error is 1.3e-6 of the output's norm whatever the depth, so that a
+// short one is left to others. Limited by mma.sync, some three fifths of what wgmma does here. Ideas: CUTLASS,
+// "implicit GEMM convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor
+// Cores" (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/concat_loader.cuh>
