@@ -41,7 +41,7 @@ from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
 from opbench.source.c_expression import MAX_DEPTH, TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration, declarations
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
 ASSUMED_ONLY_SIZE = 1000
 """The assumed size of a host function that nothing calls and that has one size; it is no multiple of a block."""
@@ -61,6 +61,8 @@ STEP_OR_BORDER = re.compile(r"(?i)(stride|dilation|step|padding|pad|radius)(_?[a
 """Matches names of a window's step, distance and border; 1 is valid for each."""
 DEVICE_PROPERTY = re.compile(r"(?i)prop|device")
 """Matches variables that hold properties of the device."""
+WHOLE_NUMBER_TYPES = frozenset(("int", "unsigned", "size_t", "uint32_t", "int32_t", "int64_t", "long", "const"))
+"""First words of the declarations of template parameters that are whole numbers."""
 SIZE_FUNCTIONS = frozenset(("size", "numel", "sizes", "length", "rows", "cols", "width", "height"))
 """Member functions that return a size."""
 MAX_BLOCK_SIDE = 32
@@ -281,7 +283,8 @@ class _Writer:
     def host_names(self) -> list[str]:
         """Return the host variables to which the user may pass a size."""
         parameter_names = [p.name for p in self.program.parameters]
-        return list(dict.fromkeys([*parameter_names, *self.program.values_by_name, *self.program.buffers]))
+        names = [*parameter_names, *self.program.values_by_name, *self.program.buffers]
+        return list(dict.fromkeys([*names, *self._unknown_template_values()]))
 
     def _assume_sizes(self) -> None:
         """Assume a value for each needed size that the file does not give: a parameter or a command-line option."""
@@ -308,6 +311,7 @@ class _Writer:
             if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._needed_variables():
                 self._assume_block(parameter.name, needed_names)
         needed_names += [member for member in members if member not in variable_by_member]
+        needed_names += [name for name in self._unknown_template_values() if name not in self.replacement_values]
         small_sizes = {name: size for name in needed_names if (size := _small_size(plain_name(name)))}
         sizes = [name for name in needed_names if name not in block_sizes and name not in small_sizes]
         single_size = ASSUMED_UNLAUNCHED_SIZE if self.has_assumed_launches else ASSUMED_ONLY_SIZE
@@ -347,6 +351,30 @@ class _Writer:
                 except UnsupportedExpression:
                     if not DEVICE_PROPERTY.search(text):
                         result[text] = None
+        return list(result)
+
+    def _unknown_template_values(self) -> list[str]:
+        """Return the names of whole numbers in template arguments that the file does not define.
+
+        A macro around the launch can define such a name. Only a name that is the only one of its launch and that no
+        block depends on can be assumed: tiles and blocks must fit each other.
+        """
+        result: dict[str, None] = {}
+        for launched_kernel in self.launched_kernels:
+            if not launched_kernel.kernel.is_template or launched_kernel.launch is None:
+                continue
+            declared = launched_kernel.kernel.tokens
+            parameters = split(declared[2 : closing_angle_bracket(declared, 1)], ",")
+            arguments = split(tokens_of(launched_kernel.launch.template)[1:-1], ",")
+            values_by_name = self._values_at(launched_kernel)
+            unknown_names = {
+                argument[0].text
+                for parameter, argument in zip(parameters, arguments, strict=False)
+                if parameter and parameter[0].text in WHOLE_NUMBER_TYPES and len(argument) == 1
+                if argument[0].kind == "name" and argument[0].text not in values_by_name
+            }
+            if len(unknown_names) == 1 and not unknown_names & self._block_sizes(launched_kernel).keys():
+                result |= dict.fromkeys(unknown_names)
         return list(result)
 
     def _needed_expressions(self) -> Iterator[Sequence[Token]]:
@@ -677,6 +705,9 @@ class _Writer:
             buffer = replace(buffer, element_type=" ".join(token.text for token in alias_tokens))
         if not buffer.element_type:
             buffer = replace(buffer, element_type=self._element_in_kernels(name))
+        for launched_kernel in self.launched_kernels:
+            if template_type := launched_kernel.template_types.get(plain_name(buffer.element_type)):
+                buffer = replace(buffer, element_type=" ".join(token.text for token in template_type))
         dtype, size_bytes = _dtype(buffer.element_type), self._bytes(buffer)
         if size_bytes is not None and size_bytes % ELEMENT_BYTES[dtype]:
             dtype = "u8"
@@ -689,7 +720,7 @@ class _Writer:
             content = "zero"
             reason = f"its elements are '{buffer.element_type}', a type for which only zeros are surely valid"
             self.proposal.guess(f"the content of '{plain_name(name)}'", "zeros", reason)
-        if content == "zero" and dtype in FLOATS and self._is_only_read(name):
+        elif content == "zero" and dtype in FLOATS and self._is_only_read(name):
             content = "random"
             reason = "the host only zeroes it, and equal values would hide races"
             self.proposal.guess(f"the content of '{plain_name(name)}'", "random numbers", reason)
@@ -811,8 +842,10 @@ class _Writer:
 
 
 def _member_accesses(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield each field or size of an object, such as `x.size(0)` or `p->count`."""
+    """Yield each field or size of an object, such as `x.size(0)`, `p->count` or `strlen(text)`."""
     for index, (token, dot, member) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+        if token.text == "strlen" and dot.text == "(":
+            yield tokens[index : closing_bracket(tokens, index + 1) + 1]
         is_start = token.kind == "name" and (not index or tokens[index - 1].text not in (".", "->"))
         if not is_start or dot.text not in (".", "->") or member.text in ("x", "y", "z"):
             continue

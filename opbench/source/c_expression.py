@@ -190,6 +190,9 @@ class _Converter:
             and expression_tokens[1].text == "("
             and closing_bracket(expression_tokens, 1) == len(expression_tokens) - 1
         ):
+            text = "".join(token.text for token in expression_tokens)
+            if text in self.values_by_name:
+                return self._convert_name(text)
             return self._convert_call(first_token.text, split(expression_tokens[2:-1], ","))
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 

@@ -495,6 +495,34 @@ def test_sizes_of_tensors_are_assumed_or_given(tmp_path: Path) -> None:
     assert guesses >= {"rows", "x.size(1)"}
 
 
+MACROS = """\
+template <typename T, int WIDE, int HEAD> __global__ void k(const T* x, T* y, int n) { y[0] = x[WIDE + HEAD]; }
+torch::Tensor run(torch::Tensor x) {
+    const int n = x.size(0);
+    auto y = torch::zeros_like(x);
+    HEAD_SWITCH(n, [&] { k<scalar_t, 8, kHead><<<n, 32>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), n); });
+    return y;
+}
+"""
+
+
+def test_a_template_argument_that_a_macro_defines_is_assumed_or_given(tmp_path: Path) -> None:
+    found = plan(tmp_path, MACROS)
+    assert [one.kernel for one in found.launches] == ["k<float, 8, 64>"]
+    assert {b.name: b.content for b in found.buffers} == {"x": "random", "y": "zero"}
+    guesses = [one.subject for one in propose_memory(read_file(tmp_path / "mine.cu")).guesses]
+    assert guesses == ["n", "kHead"]
+    assert [one.kernel for one in plan(tmp_path, MACROS, kHead=16).launches] == ["k<float, 8, 16>"]
+
+
+def test_the_length_of_a_text_is_assumed(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(const char* x, int n) { n = x[n - 1]; }\n"
+        "int main() { char* x; int n = strlen(words); cudaMalloc(&x, n); k<<<n / 8, 8>>>(x, n); }\n"
+    )
+    assert plan(tmp_path, text).launches[0].args == ("x", 1000)
+
+
 def test_windows_are_assumed_to_be_smaller_than_what_they_slide_over(tmp_path: Path) -> None:
     text = (
         "__global__ void k(float* x, int n, int w, int s) { x[n] = w + s; }\n"
