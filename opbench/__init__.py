@@ -9,6 +9,7 @@ from opbench._version import __version__
 
 __all__ = [
     "UNIT_ROUNDOFF",
+    "ActivatedProduct",
     "Arrays",
     "AttentionGeometry",
     "Builder",
@@ -50,6 +51,7 @@ __all__ = [
     "rounded",
     "run",
     "to_storage",
+    "torch_activate",
     "torch_launch",
     "torch_tensor",
     "torch_tensors",
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from opbench.errors import UsageError
     from opbench.graph.build import Builder
     from opbench.graph.importing import from_onnx, from_torch
+    from opbench.kernels.activated_product import ActivatedProduct
     from opbench.kernels.arrays import by_pieces, matrix_product
     from opbench.kernels.attention_geometry import AttentionGeometry, PagedDecodeGeometry
     from opbench.kernels.concat_geometry import ConcatGeometry
@@ -79,7 +82,7 @@ if TYPE_CHECKING:
         to_storage,
         vector_width,
     )
-    from opbench.kernels.torch_library import nchw_view, torch_launch, torch_tensor, torch_tensors
+    from opbench.kernels.torch_library import nchw_view, torch_activate, torch_launch, torch_tensor, torch_tensors
     from opbench.kernels.upsample_geometry import Upsample2dGeometry, UpsampleConcatGeometry
     from opbench.kernels.window_geometry import Conv2dGeometry, Conv3dGeometry, Pool2dGeometry, Pool3dGeometry
     from opbench.networks.api import figures, load, read_run, train
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.source.precision",
+    "ActivatedProduct": "opbench.kernels.activated_product",
     "Arrays": "opbench.kernels.tensors",
     "AttentionGeometry": "opbench.kernels.attention_geometry",
     "PagedDecodeGeometry": "opbench.kernels.attention_geometry",
@@ -131,6 +135,7 @@ _HOMES = {
     "rounded": "opbench.kernels.tensors",
     "run": "opbench.api",
     "to_storage": "opbench.kernels.tensors",
+    "torch_activate": "opbench.kernels.torch_library",
     "torch_launch": "opbench.kernels.torch_library",
     "torch_tensor": "opbench.kernels.torch_library",
     "torch_tensors": "opbench.kernels.torch_library",

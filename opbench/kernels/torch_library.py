@@ -48,6 +48,16 @@ def nchw_view(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     return tensor.permute(0, 3, 1, 2) if layout == "nhwc" else tensor
 
 
+def torch_activate(tensor: torch.Tensor, activation: str) -> None:
+    """Apply the activation of an epilogue, such as "hardswish", to a tensor in place; nothing for an empty name."""
+    import torch
+
+    if activation == "gelu_tanh":
+        tensor.copy_(torch.nn.functional.gelu(tensor, approximate="tanh"))
+    elif activation:
+        getattr(torch.nn.functional, activation)(tensor, inplace=True)
+
+
 def torch_launch(run: Callable[[], Any], outputs: Sequence[torch.Tensor] = ()) -> Callable[[], None]:
     """Return a launch that calls `run` with CuPy's current stream as PyTorch's, and without recording gradients.
 

@@ -7,15 +7,15 @@
 // title     = "implicit GEMM with register tiles: the image is gathered directly, filter position outermost"
 // builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = ["cdiv(k, BM) <= 65535"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
 //
 // [variant.implicit_gemm.define]
 // PLANE4   = "1 if p * q % 4 == 0 else 0"
 // BIAS     = "0 if epilogue == 'none' else 1"
-// RELU     = "1 if 'relu' in epilogue else 0"
-// RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
+// RESIDUAL = "'add' in epilogue"
+// EPILOGUE = "epilogue"
 //
 // [[variant.implicit_gemm.launch]]
 // kernel = "conv2d_pack_weights"
@@ -77,6 +77,7 @@
 // writes and reads of the output, hence only for small outputs. Limited by latency: few steps per block. Idea: split-K
 // of CUTLASS.
 
+#include <opbench/activations.cuh>
 #include <opbench/float_tile.cuh>
 using namespace opbench;
 
@@ -219,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
             if (channel < k && column < columns)
                 sum[i][j] += residual[((size_t)(column / plane) * k + channel) * plane + column % plane];
 #endif
-            if (RELU) sum[i][j] = fmaxf(sum[i][j], 0.0f);
+            sum[i][j] = followed<follows_in::EPILOGUE>(sum[i][j]);
         }
     }
 #endif

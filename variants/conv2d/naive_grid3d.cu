@@ -3,12 +3,15 @@
 // builds_on = "naive_channel_x"
 // mechanism = ["coalesced", "no_division"]
 // tune      = { BLOCK_X = [32, 16], BLOCK_Y = [8, 4] }
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"], dtype = ["f32", "bf16"] }
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = ["n * k < 2 ** 31"]
 // define.BF16     = "1 if dtype == 'bf16' else 0"
 // define.BIAS     = "0 if epilogue == 'none' else 1"
 // define.RELU     = "1 if 'relu' in epilogue else 0"
-// define.RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
+// define.RESIDUAL = "'add' in epilogue"
+// define.HARDSWISH   = "epilogue == 'bias_hardswish'"
+// define.HARDSIGMOID = "epilogue == 'bias_hardsigmoid'"
 //
 // [[launch]]
 // kernel = "conv2d_naive_grid3d"
@@ -69,6 +72,10 @@ extern "C" __global__ void conv2d_naive_grid3d(const T* __restrict__ image, cons
 #endif
 #if RELU
             sum = fmaxf(sum, 0.0f);
+#elif HARDSWISH
+            sum *= fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
+#elif HARDSIGMOID
+            sum = fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
 #endif
             out[((size_t)plane * p + yo) * q + xo] = T(sum);
         }

@@ -6,8 +6,11 @@
 // define.C4       = "1 if c % 4 == 0 else 0"
 // define.BIAS     = "0 if epilogue == 'none' else 1"
 // define.RELU     = "1 if 'relu' in epilogue else 0"
-// define.RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// define.RESIDUAL = "'add' in epilogue"
+// define.HARDSWISH   = "epilogue == 'bias_hardswish'"
+// define.HARDSIGMOID = "epilogue == 'bias_hardsigmoid'"
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_direct"
@@ -86,6 +89,10 @@ extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, c
 #endif
 #if RELU
             sum[l] = fmaxf(sum[l], 0.0f);
+#elif HARDSWISH
+            sum[l] *= fminf(fmaxf(sum[l] + 3.0f, 0.0f), 6.0f) / 6.0f;
+#elif HARDSIGMOID
+            sum[l] = fminf(fmaxf(sum[l] + 3.0f, 0.0f), 6.0f) / 6.0f;
 #endif
             if (first + l < pixels) out[(first + l) * k + ko] = sum[l];
         }

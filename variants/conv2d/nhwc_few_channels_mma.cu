@@ -4,7 +4,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "compile_time_sizes", "async_copy",
 //     "tensor_core", "few_channels",
 // ]
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_hardswish"] }
 // requires  = [
 //     "c <= 4", "c * r * s <= 160", "k <= 128", "cdiv(k, 32) % GROUPS == 0",
 //     "n * cdiv(p, ROWS) * cdiv(q, 16) < 2 ** 31",
@@ -20,7 +20,7 @@
 // OUTPUTS = "k"
 // STRIDE  = "stride"
 // BIAS    = "epilogue != 'none'"
-// RELU    = "epilogue == 'bias_relu'"
+// EPILOGUE = "epilogue"
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_few_channels_mma"
@@ -56,6 +56,7 @@
 // two small products are in bf16 (see nhwc_mma_tf32_corrected). Limited by the writing of the output, larger filters by
 // mma.sync and by the gathering: eight loads of one element for a window tile of 16 x 16.
 
+#include <opbench/activations.cuh>
 #include <opbench/operands.cuh>
 using namespace opbench;
 
@@ -202,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 #pragma unroll
                 for (int v = 0; v < VEC; ++v) {
                     const float x = sum[half / 2][ti + v / 2][half % 2 * 2 + v % 2] + shift[v];
-                    packed.elements[v] = T(RELU ? fmaxf(x, 0.0f) : x);
+                    packed.elements[v] = T(followed<follows_in::EPILOGUE>(x));
                 }
                 if (OUTPUTS % VEC == 0) {
                     if (xo < q && channel < OUTPUTS) *reinterpret_cast<uint4*>(to) = packed.bits;

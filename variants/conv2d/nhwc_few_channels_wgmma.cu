@@ -3,7 +3,7 @@
 //     "coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "bank_conflict_free",
 //     "warp_shuffle", "compile_time_sizes", "double_buffer", "tensor_core", "persistent", "few_channels",
 // ]
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_hardswish"] }
 // requires  = [
 //     "c <= 4",
 //     "c * r * s <= 128 and r <= 32 and s <= 32",
@@ -22,7 +22,7 @@
 // PLANES  = "2 if PRODUCT == 'f16x3' else 1"
 // ROUNDED = "PRODUCT != 'bf16'"
 // BIAS    = "epilogue != 'none'"
-// RELU    = "epilogue == 'bias_relu'"
+// EPILOGUE = "epilogue"
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_few_channels_wgmma"
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             scale_columns(total, 0, reinterpret_cast<const int*>(shared + exponents), 0, k);
 #endif
 #if BIAS
-            add_bias<RELU>(total, bias, 0, k);
+            add_bias<follows_in::EPILOGUE>(total, bias, 0, k);
 #endif
             store_pairs(total, out, (tiles.first + tile) * 128 + row, 0, pixels, k);
         }

@@ -3,7 +3,9 @@
 // builds_on = "nhwc_direct"
 // mechanism = ["coalesced", "shared_memory_tile", "compile_time_sizes"]
 // tune      = { CHANNELS = [16, 32], COLUMNS = [8, 16] }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = [
 //     "n * p * cdiv(q, COLUMNS) < 2 ** 31", "cdiv(k, CHANNELS) < 65536", "s * c <= 1024",
 //     "4 * (CHANNELS * (c * r * s + 1 - c * r * s % 2) + r * ((COLUMNS - 1) * stride + s) * c) <= 200 * 1024",
@@ -15,8 +17,9 @@
 // S      = "s"
 // STRIDE = "stride"
 // BF16   = "1 if dtype == 'bf16' else 0"
-// BIAS   = "0 if epilogue == 'none' else 1"
-// RELU   = "1 if epilogue == 'bias_relu' else 0"
+// BIAS     = "epilogue != 'none'"
+// RESIDUAL = "'add' in epilogue"
+// EPILOGUE = "epilogue"
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_filters_shared"
@@ -31,6 +34,7 @@
 // the filters, whose odd pitch keeps channels in different banks, and a multiply-add. Limited by the launch, one trip
 // to memory, and two shared loads per multiply-add.
 
+#include <opbench/activations.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -40,12 +44,15 @@ constexpr int DEPTH = R * S * C, PITCH = DEPTH + 1 - DEPTH % 2;
 constexpr int WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;  // of the image rows that a block needs, in elements
 constexpr int THREADS = CHANNELS * COLUMNS;
 
-// image [n][h][w][C], weight [k][R][S][C], bias [k], out [n][p][q][k]
+// image [n][h][w][C], weight [k][R][S][C], bias [k], residual and out [n][p][q][k]
 // filters [CHANNELS][PITCH], rows [R][WIDTH]
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_nhwc_filters_shared(const T* __restrict__ image, const T* __restrict__ weight,
 #if BIAS
                                const T* __restrict__ bias,
+#endif
+#if RESIDUAL
+                               const T* __restrict__ residual,
 #endif
                                T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
                                int padding) {
@@ -83,8 +90,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if BIAS
     total += (float)bias[ko];
 #endif
-#if RELU
-    total = fmaxf(total, 0.0f);
+    const size_t at = (((size_t)ni * p + yo) * q + xo) * k + ko;
+#if RESIDUAL
+    total += (float)residual[at];
 #endif
-    out[(((size_t)ni * p + yo) * q + xo) * k + ko] = T(total);
+    out[at] = T(followed<follows_in::EPILOGUE>(total));
 }

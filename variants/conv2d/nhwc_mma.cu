@@ -4,15 +4,16 @@
 //     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31",
 // ]
 // define.WM       = "32 if BM == 64 else 64"
 // define.BIAS     = "epilogue != 'none'"
-// define.RESIDUAL = "epilogue == 'bias_add_relu'"
-// define.RELU     = "'relu' in epilogue"
+// define.RESIDUAL = "'add' in epilogue"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "8.0"
 //
 // [[launch]]
@@ -113,5 +114,6 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
 #else
     const NoResidual added;
 #endif
-    store_tile<Tile, BIAS, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k, SameRows(), added);
+    store_tile<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k,
+                                                 SameRows(), added);
 }

@@ -9,12 +9,13 @@
 //     """(BM, BN, SLICES_K, STAGES) in ((32, 32, 8, 3), (32, 32, 4, 3), (32, 64, 4, 3), (16, 32, 12, 3), \
 //        (48, 32, 8, 2), (48, 32, 4, 3))""",
 // ]
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31",
 // ]
-// define    = { BIAS = "epilogue != 'none'", RELU = "epilogue == 'bias_relu'" }
+// define    = { BIAS = "epilogue != 'none'", RESIDUAL = "'add' in epilogue", EPILOGUE = "epilogue" }
 // compute_capability = "8.0"
 //
 // [[launch]]
@@ -66,11 +67,14 @@ typedef Block<Product<Format::PRODUCT>, BM, BN, BM, BN, STAGES> Tile;  // of one
 typedef Block<Product<Format::PRODUCT>, BM, BN, BM, BN, STAGES, SLICES_K> All;
 typedef Tile::T T;
 
-// image [n][h][w][c], weight [k][r][s][c], bias [k], out [n][p][q][k]
+// image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(All::threads, 1)
     conv2d_nhwc_mma_sliced(const T* image, const T* __restrict__ weight,
 #if BIAS
                            const T* __restrict__ bias,
+#endif
+#if RESIDUAL
+                           const T* residual,
 #endif
                            T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
                            int padding) {
@@ -94,5 +98,10 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
 #if !BIAS
     const T* bias = nullptr;
 #endif
-    store_slices<All, BIAS, RELU>(sum, shared, Warp<All>(), out, bias, m0, n0, size.pixels(), k);
+#if RESIDUAL
+    const Residual<T> added{residual};
+#else
+    const NoResidual added;
+#endif
+    store_slices<All, BIAS, follows_in::EPILOGUE>(sum, shared, Warp<All>(), out, bias, m0, n0, size.pixels(), k, added);
 }

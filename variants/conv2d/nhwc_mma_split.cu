@@ -4,7 +4,8 @@
 //     "double_buffer", "async_copy", "tensor_core", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN", split = "SPLIT" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = [
 //     "r <= 16 and s <= 15", "((n * h + r) * w + s) * c < 2 ** 31", "n * p * q + BM < 2 ** 31",
 //     "(k + BN) * (c * r * s + 64) < 2 ** 31", "SPLIT * n * p * q * k <= 2 ** 28",
@@ -12,8 +13,8 @@
 // where     = ["BM == BN", "STAGES == (6 if BM == 64 else 3)", "SPLIT == 4 or BM == 64"]
 // define.WM       = "32 if BM == 64 else 64"
 // define.BIAS     = "epilogue != 'none'"
-// define.RESIDUAL = "epilogue == 'bias_add_relu'"
-// define.RELU     = "'relu' in epilogue"
+// define.RESIDUAL = "'add' in epilogue"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "8.0"
 // workspace = { partial = "SPLIT * n * p * q * k" }
 //
@@ -69,7 +70,7 @@
 //
 // One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
 // a long sum. SPLIT blocks a tile, each adding up a stretch of the depth into a workspace; a second kernel adds the
-// SPLIT partial sums in index order, so that the result does not depend on timing, and applies bias and ReLU. Limited
+// SPLIT partial sums in index order, so that the result does not depend on timing, and applies the epilogue. Limited
 // by latency: the few steps of a block, and the second launch. Idea: split-K of CUTLASS.
 
 #include <opbench/epilogue.cuh>
@@ -122,5 +123,5 @@ extern "C" __global__ void __launch_bounds__(128) conv2d_nhwc_add_partials(
 #endif
     let_next_launch_start();
     wait_for_launches_before();
-    add_partials<SPLIT, BIAS, RELU>(partial, bias, out, total, k, added);
+    add_partials<SPLIT, BIAS, follows_in::EPILOGUE>(partial, bias, out, total, k, added);
 }

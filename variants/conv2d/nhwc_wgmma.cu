@@ -4,7 +4,8 @@
 //     "persistent",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
 // ]
@@ -13,8 +14,8 @@
 // define.SLICES   = "cdiv(c % 64, 16) if PRODUCT == 'bf16' and c < 128 and c % 64 > 0 else 4"
 // define.STAGES   = "196608 // ((BM + BN) * 128)"
 // define.BIAS     = "epilogue != 'none'"
-// define.RESIDUAL = "epilogue == 'bias_add_relu'"
-// define.RELU     = "'relu' in epilogue"
+// define.RESIDUAL = "'add' in epilogue"
+// define.EPILOGUE = "epilogue"
 // define.GROUP    = "8"
 // define.FETCHED  = "0"
 // compute_capability = "9.0a"
@@ -59,7 +60,7 @@
 // builds_on = "nhwc_wgmma_bf16"
 // mechanism = ["bank_conflict_free"]
 // product   = "bf16"
-// supports  = { dtype = ["bf16"], epilogue = ["bias_add_relu"] }
+// supports  = { dtype = ["bf16"], epilogue = ["bias_add", "bias_add_relu"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0"]
 // define    = { FETCHED = "1", STAGES = "(229376 - 2 * BM * BN) // ((BM + BN) * 128)" }
 // tensor_maps.map_out      = { tensor = "out", dims = ["k", "n * p * q"], box = [64, 16] }
@@ -97,11 +98,10 @@
 // depth: filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which
 // costs as much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its
 // bf16 results leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32,
-// and nothing is multiplied by the zeros beyond. A residual that is added before ReLU is read by the epilogue, four
-// bytes per lane, while the tensor cores wait; in nhwc_wgmma_bf16_residual TMA brings it into the slabs while they
-// work. Limit: L2, as each pixel is fetched r s times, and with 64 filters half of a tile of 128 columns would be
-// empty, so that BN is 64 there and shared memory limits. After CUTLASS's implicit_gemm for sm90 (warp-specialised,
-// im2col mode).
+// and nothing is multiplied by the zeros beyond. A residual is read by the epilogue, four bytes per lane, while the
+// tensor cores wait; in nhwc_wgmma_bf16_residual TMA brings it into the slabs while they work. Limit: L2, as each pixel
+// is fetched r s times, and with 64 filters half of a tile of 128 columns would be empty, so that BN is 64 there and
+// shared memory limits. After CUTLASS's implicit_gemm for sm90 (warp-specialised, im2col mode).
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -111,6 +111,7 @@ using namespace opbench;
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 typedef Stored<Format::PRODUCT>::T T;
+constexpr int follows = follows_in::EPILOGUE;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -190,15 +191,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             for (int i = 0; i < tiles; ++i) {
                 const int row = tile.row + first + i * 64 + warp * 16;
 #if BIAS
-                add_bias<RELU && !RESIDUAL>(sum[i], bias, tile.column, k);
+                add_bias<RESIDUAL ? 0 : follows>(sum[i], bias, tile.column, k);
 #endif
 #if RESIDUAL && !FETCHED
                 combine_pairs(sum[i], residual, row, tile.column, pixels, k,
-                              [](float x, float y) { return fmaxf(x + y, 0.0f); });
+                              [](float x, float y) { return followed<follows>(x + y); });
 #endif
 #if FETCHED
                 residual.store_combined(sum[i], i, &map_out, row, tile.column, pixels, k,
-                                        [](float x, float y) { return fmaxf(x + y, 0.0f); });
+                                        [](float x, float y) { return followed<follows>(x + y); });
 #elif BK == 64
                 out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, k);
 #else

@@ -4,7 +4,8 @@
 //     "cluster",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 // requires  = [
 //     "r <= 16 and s <= 16 and padding <= 16 and stride <= 8", "n * p * q + 512 < 2 ** 31", "r * s * k * c < 2 ** 31",
 //     "r * s * cdiv(c, BK) >= SPLIT", "SPLIT * cdiv(n * p * q, BM) * cdiv(k, BN) < 2 ** 20",
@@ -13,8 +14,8 @@
 // define.BK       = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES   = "196608 // ((BM + BN) * 128)"
 // define.BIAS     = "epilogue != 'none'"
-// define.RESIDUAL = "epilogue == 'bias_add_relu'"
-// define.RELU     = "'relu' in epilogue"
+// define.RESIDUAL = "'add' in epilogue"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "9.0a"
 // tune      = { BN = [128, 256, 64], SPLIT = [4, 8, 2] }
 // where     = ["(BN, SPLIT) in ((128, 4), (256, 8), (128, 2), (128, 8), (64, 2), (64, 4))"]
@@ -142,12 +143,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         for (int z = 0; z < SPLIT; ++z)
             total.x += more[z].x, total.y += more[z].y, total.z += more[z].z, total.w += more[z].w;
 #if RESIDUAL
-        const Residual<T> added = {residual + (size_t)to * k + column};
-        const float2 low = added.pair(0, left, k % 2 == 0);
-        const float2 high = left > 2 ? added.pair(2, left - 2, k % 2 == 0) : make_float2(0.0f, 0.0f);
-        total.x += low.x, total.y += low.y, total.z += high.x, total.w += high.y;
+        total = Residual<T>{residual}.plus_four(total, (size_t)to * k + column, left, k % 2 == 0);
 #endif
-        store_four<BIAS, RELU>(out + (size_t)to * k + column, total, bias + (BIAS ? column : 0), left, k % 4 == 0);
+        store_four<BIAS, follows_in::EPILOGUE>(out + (size_t)to * k + column, total, bias + (BIAS ? column : 0), left,
+                                               k % 4 == 0);
     }
     cluster_sync();  // the others have read what this block wrote
 }

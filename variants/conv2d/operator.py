@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Conv2dGeometry, Gradient, passed_on
+from opbench import ActivatedProduct, Conv2dGeometry, Gradient, passed_on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2d(Conv2dGeometry):
+class Conv2d(ActivatedProduct, Conv2dGeometry):
     """out[n,k,y,x] = sum over c,i,j of image[n,c,y*stride+i-padding,x*stride+j-padding] * weight[k,c,i,j].
 
     Axes: n images of c channels and h x w pixels; k output channels; filters of r rows and s columns; the output has
     p rows and q columns. The image counts as zero outside its borders. `layout` orders image, weight and output.
-    `epilogue` adds a bias to each output channel, then clips at zero; "bias_add_relu" adds `residual` before it clips.
+    `epilogue` adds a bias to each output channel, then `residual` ("bias_add", "bias_add_relu"), then applies ReLU,
+    hardswish (x times hardsigmoid) or hardsigmoid, which is (x + 3) / 6 between 0 and 1.
     """
 
     n: int
@@ -34,27 +35,17 @@ class Conv2d(Conv2dGeometry):
 
     choices = {
         "layout": ("nchw", "nhwc"),
-        "epilogue": ("none", "bias", "bias_relu", "bias_add_relu"),
+        "epilogue": ("none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"),
         "dtype": ("f32", "bf16"),
     }
     library = "torch"
     flops_are_a_floor = False  # Winograd and FFT get by with fewer
 
     @property
-    def degree(self) -> int | None:
-        """2, as long as no bias is added, which is of degree 1."""
-        return 2 if self.epilogue == "none" else None
-
-    @property
-    def linear_in(self) -> Sequence[str]:
-        """Each input alone, the bias too, unless a ReLU follows."""
-        return () if "relu" in self.epilogue else tuple(self.inputs)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of image, weight and, where they exist, bias and residual, outermost first."""
         others = {} if self.epilogue == "none" else {"bias": "k"}
-        if self.epilogue == "bias_add_relu":
+        if self.has_residual:
             others["residual"] = self.outputs["out"]
         if self.layout == "nchw":
             return {"image": "n c h w", "weight": "k c r s", **others}
@@ -65,13 +56,16 @@ class Conv2d(Conv2dGeometry):
         """Physical axes of the output, outermost first."""
         return {"out": "n k p q" if self.layout == "nchw" else "n p q k"}
 
-    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
         """The filters' and the bias's by one conv2d_wgrad, the image's by conv2d_dgrad; a ReLU's mask goes first.
 
-        The image is then done with before its gradient needs as much memory.
+        The image is then done with before its gradient needs as much memory. None for hardswish and hardsigmoid: in
+        training, `elementwise` applies them to a stored sum.
         """
+        if self.activation not in ("", "relu"):
+            return None
         entries, dout = [], "d.out"
-        if "relu" in self.epilogue and wanted:
+        if self.activation and wanted:
             elements, dout = self.n * self.k * self.p * self.q, "out.masked"
             axes = {"n": elements, "dtype": self.dtype}
             entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
@@ -113,14 +107,13 @@ class Conv2d(Conv2dGeometry):
             out += bias[:, None]
         if residual is not None:
             out += self.channels_first(residual).reshape(out.shape)
-        if "relu" in self.epilogue:
-            np.maximum(out, 0.0, out=out)
-        return self.in_layout(out.reshape(self.n, self.k, self.p, self.q))
+        return self.in_layout(self.activated(out).reshape(self.n, self.k, self.p, self.q))
 
     @classmethod
     def examples(cls) -> Sequence[Conv2d]:
         """Every filter shape, stride, padding and mode, with odd channels and sizes that no tile divides."""
         bias, relu, add = {"epilogue": "bias"}, {"epilogue": "bias_relu"}, {"epilogue": "bias_add_relu"}
+        swish, sigmoid, total = ({"epilogue": f"bias_{name}"} for name in ("hardswish", "hardsigmoid", "add"))
         nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
         return [
             cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
@@ -177,4 +170,17 @@ class Conv2d(Conv2dGeometry):
             cls(n=1, c=3, h=5, w=4, k=6, r=2, s=2, **nhwc, **add),
             cls(n=2, c=72, h=9, w=11, k=136, r=1, s=1, **nhwc, **add, **bf16),
             cls(n=1, c=37, h=11, w=9, k=21, r=3, s=3, padding=1, **nhwc, **add, **bf16),
+            cls(n=2, c=5, h=9, w=8, k=7, r=3, s=3, padding=1, **swish),
+            cls(n=1, c=9, h=4, w=5, k=34, r=1, s=1, **sigmoid),
+            cls(n=1, c=9, h=1, w=1, k=34, r=1, s=1, **sigmoid, **bf16),
+            cls(n=1, c=12, h=7, w=5, k=9, r=1, s=1, **total),
+            cls(n=1, c=3, h=13, w=18, k=16, r=3, s=3, stride=2, padding=1, **nhwc, **swish),
+            cls(n=1, c=3, h=13, w=18, k=16, r=3, s=3, stride=2, padding=1, **nhwc, **swish, **bf16),
+            cls(n=1, c=144, h=5, w=4, k=24, r=1, s=1, **nhwc, **swish),
+            cls(n=1, c=72, h=7, w=6, k=72, r=1, s=1, **nhwc, **swish, **bf16),
+            cls(n=2, c=144, h=1, w=1, k=22, r=1, s=1, **nhwc, **sigmoid),
+            cls(n=1, c=72, h=3, w=3, k=24, r=1, s=1, **nhwc, **sigmoid, **bf16),
+            cls(n=2, c=144, h=4, w=3, k=22, r=1, s=1, **nhwc, **total),
+            cls(n=1, c=72, h=9, w=7, k=40, r=1, s=1, **nhwc, **total, **bf16),
+            cls(n=1, c=7, h=6, w=5, k=13, r=3, s=3, padding=1, **nhwc, **total, **bf16),
         ]

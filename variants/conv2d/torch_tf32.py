@@ -5,7 +5,7 @@ title     = "cuDNN's fastest TF32 algorithm for this problem, chosen by cudnn.be
 precision = "tf32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]
-supports.epilogue = ["none", "bias", "bias_relu"]
+supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
 ///
 
 The variant `torch` with TF32 allowed: float32 in memory, products on tensor cores.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbench import nchw_view, torch_launch, torch_tensors
+from opbench import nchw_view, torch_activate, torch_launch, torch_tensors
 
 ALLOW_TF32 = True
 
@@ -29,6 +29,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     image, weight, out = tensors["image"], tensors["weight"], tensors["out"]
     image, weight, out = (nchw_view(tensor, problem.layout) for tensor in (image, weight, out))
     bias = tensors["bias"][:, None, None] if problem.epilogue != "none" else None
+    residual = nchw_view(tensors["residual"], problem.layout) if problem.has_residual else None
     geometry = ([problem.padding] * 2, [problem.stride] * 2, [1, 1], 1)
     benchmark, deterministic = True, False
     convolve = torch.ops.aten.cudnn_convolution.out
@@ -37,8 +38,9 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
         if bias is not None:
             out.add_(bias)
-        if problem.epilogue == "bias_relu":
-            out.relu_()
+        if residual is not None:
+            out.add_(residual)
+        torch_activate(out, problem.activation)
 
     launch = torch_launch(run)
     launch()

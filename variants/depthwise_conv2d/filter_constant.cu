@@ -3,7 +3,9 @@
 // builds_on = "thread_per_output"
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
-// supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports.layout   = ["nchw", "nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = ["n * c * p * q < 2 ** 31 and n * c * h * w < 2 ** 31", "r * s <= 121"]
 //
 // [define]
@@ -11,6 +13,7 @@
 // NHWC = "layout == 'nhwc'"
 // BIAS = "epilogue != 'none'"
 // RELU = "epilogue == 'bias_relu'"
+// HARDSWISH = "epilogue == 'bias_hardswish'"
 // R = "r"
 // S = "s"
 // STRIDE = "stride"
@@ -61,5 +64,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
     sum += (float)bias[channel];
 #endif
-    out[index] = (T)(RELU ? fmaxf(sum, 0.0f) : sum);
+    if (RELU) sum = fmaxf(sum, 0.0f);
+    if (HARDSWISH) sum *= fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
+    out[index] = (T)sum;
 }

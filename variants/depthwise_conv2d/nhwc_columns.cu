@@ -3,7 +3,9 @@
 // builds_on = "nhwc_vectorised"
 // mechanism = ["coalesced", "compile_time_sizes", "vectorised_access", "register_tile"]
 // tune      = { PIXELS = [4, 8, 2, 7], BLOCK = [256, 128] }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = [
 //     "n * c * p * q < 2 ** 31 and n * c * h * w < 2 ** 31", "r * s <= 49",
 //     "(PIXELS - 1) * stride + (s - 1) * dilation + 1 <= 24",
@@ -12,7 +14,7 @@
 // [define]
 // BF16 = "dtype == 'bf16'"
 // BIAS = "epilogue != 'none'"
-// RELU = "epilogue == 'bias_relu'"
+// EPILOGUE = "epilogue"
 // LANES = "lanes"
 // R = "r"
 // S = "s"
@@ -31,6 +33,7 @@
 // vector of the filter is loaded once for all of them. Loads of a row are in flight together. Limit: HBM; for large
 // filters the r rows that each row of outputs reads again from the L1 or L2 cache.
 
+#include <opbench/activations.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -84,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
             value += lane_of<T>(added, lane);
 #endif
-            result.lane(lane) = (T)(RELU ? fmaxf(value, 0.0f) : value);
+            result.lane(lane) = (T)followed<follows_in::EPILOGUE>(value);
         }
         out[((size_t)line * q + first + pixel) * vectors + vector] = result.raw;
     }

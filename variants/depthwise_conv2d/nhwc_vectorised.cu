@@ -3,13 +3,16 @@
 // builds_on = "filter_constant"
 // mechanism = ["coalesced", "compile_time_sizes", "vectorised_access"]
 // tune      = { BLOCK = [256, 128, 512] }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports.layout   = ["nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = ["n * c * p * q < 2 ** 31 and n * c * h * w < 2 ** 31", "r * s <= 49"]
 //
 // [define]
 // BF16 = "dtype == 'bf16'"
 // BIAS = "epilogue != 'none'"
 // RELU = "epilogue == 'bias_relu'"
+// HARDSWISH = "epilogue == 'bias_hardswish'"
 // LANES = "lanes"
 // R = "r"
 // S = "s"
@@ -69,7 +72,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
         sum[lane] += (float)added.lane[lane];
 #endif
-        result.lane[lane] = (T)(RELU ? fmaxf(sum[lane], 0.0f) : sum[lane]);
+        if (RELU) sum[lane] = fmaxf(sum[lane], 0.0f);
+        if (HARDSWISH) sum[lane] *= fminf(fmaxf(sum[lane] + 3.0f, 0.0f), 6.0f) / 6.0f;
+        result.lane[lane] = (T)sum[lane];
     }
     out[index] = result;
 }

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Conv2dGeometry, Gradient, vector_width
+from opbench import ActivatedProduct, Conv2dGeometry, Gradient, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2d(Conv2dGeometry):
+class DepthwiseConv2d(ActivatedProduct, Conv2dGeometry):
     """out[n,c,y,x] = sum over i,j of image[n,c,top+i*dilation,left+j*dilation] * weight[c,i,j].
 
     top = y * stride - padding, and left = x * stride - padding. Axes: n images of c channels and h x w pixels, one
     filter of r rows and s columns for each channel. The image counts as zero outside its borders. `layout` orders
-    image, weight and output. `epilogue` adds a bias to each channel, then clips at zero.
+    image, weight and output. `epilogue` adds a bias to each channel, then applies ReLU or hardswish, which is
+    x (x + 3) / 6 with the quotient between 0 and 1.
     """
 
     n: int
@@ -34,20 +35,10 @@ class DepthwiseConv2d(Conv2dGeometry):
 
     choices = {
         "layout": ("nchw", "nhwc"),
-        "epilogue": ("none", "bias", "bias_relu"),
+        "epilogue": ("none", "bias", "bias_relu", "bias_hardswish"),
         "dtype": ("f32", "bf16"),
     }
     library = "torch"
-
-    @property
-    def degree(self) -> int | None:
-        """2, as long as no bias is added, which is of degree 1."""
-        return 2 if self.epilogue == "none" else None
-
-    @property
-    def linear_in(self) -> Sequence[str]:
-        """Each input alone, the bias too, unless a ReLU follows."""
-        return () if self.epilogue == "bias_relu" else tuple(self.inputs)
 
     @property
     def lanes(self) -> int:
@@ -67,10 +58,15 @@ class DepthwiseConv2d(Conv2dGeometry):
         """Physical axes of the output, outermost first."""
         return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
 
-    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """The filters' and the bias's by one depthwise_conv2d_wgrad, then the image's; a ReLU's mask goes first."""
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """The filters' and the bias's by one depthwise_conv2d_wgrad, then the image's; a ReLU's mask goes first.
+
+        None for hardswish: in training, `elementwise` applies it to a stored sum.
+        """
+        if self.activation not in ("", "relu"):
+            return None
         entries, dout = [], "d.out"
-        if self.epilogue == "bias_relu" and wanted:
+        if self.activation and wanted:
             dout, axes = "out.masked", {"n": self.n * self.c * self.p * self.q, "dtype": self.dtype}
             entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
         shape = {name: value for name, value in self.axes.items() if name != "epilogue"}
@@ -101,14 +97,13 @@ class DepthwiseConv2d(Conv2dGeometry):
             out += weight[:, i, j, None, None] * padded[:, :, rows, columns]
         if bias is not None:
             out += bias[:, None, None]
-        if self.epilogue == "bias_relu":
-            np.maximum(out, 0.0, out=out)
-        return self.in_layout(out)
+        return self.in_layout(self.activated(out))
 
     @classmethod
     def examples(cls) -> Sequence[DepthwiseConv2d]:
         """Every stride, padding, dilation, filter shape and mode; sizes that no tile or vector divides."""
         nhwc, bf16, bias, relu = {"layout": "nhwc"}, {"dtype": "bf16"}, {"epilogue": "bias"}, {"epilogue": "bias_relu"}
+        swish = {"epilogue": "bias_hardswish"}
         return [
             cls(n=1, c=1, h=1, w=1, r=1, s=1),
             cls(n=2, c=5, h=9, w=17, r=3, s=3, padding=1, **relu),
@@ -126,4 +121,7 @@ class DepthwiseConv2d(Conv2dGeometry):
             cls(n=1, c=40, h=10, w=11, r=3, s=3, padding=1, **nhwc, **bf16, **relu),
             cls(n=1, c=12, h=14, w=19, r=3, s=5, stride=2, padding=1, **nhwc, **bf16, **bias),
             cls(n=2, c=24, h=9, w=9, r=3, s=3, padding=2, dilation=2, **nhwc, **bf16),
+            cls(n=2, c=3, h=9, w=17, r=3, s=3, padding=1, **swish),
+            cls(n=1, c=10, h=12, w=13, r=5, s=5, stride=2, padding=2, **nhwc, **swish),
+            cls(n=1, c=40, h=10, w=11, r=3, s=3, padding=1, **nhwc, **bf16, **swish),
         ]

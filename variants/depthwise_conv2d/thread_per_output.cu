@@ -2,7 +2,9 @@
 // title     = "one thread per output, flat grid: coordinates by division and remainder"
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
-// supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports.layout   = ["nchw", "nhwc"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish"]
+// supports.dtype    = ["f32", "bf16"]
 // requires  = ["n * c * p * q < 2 ** 31 and n * c * h * w < 2 ** 31"]
 //
 // [define]
@@ -10,6 +12,7 @@
 // NHWC = "layout == 'nhwc'"
 // BIAS = "epilogue != 'none'"
 // RELU = "epilogue == 'bias_relu'"
+// HARDSWISH = "epilogue == 'bias_hardswish'"
 //
 // [[launch]]
 // kernel = "depthwise_thread_per_output"
@@ -56,5 +59,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
     sum += (float)bias[channel];
 #endif
-    out[index] = (T)(RELU ? fmaxf(sum, 0.0f) : sum);
+    if (RELU) sum = fmaxf(sum, 0.0f);
+    if (HARDSWISH) sum *= fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
+    out[index] = (T)sum;
 }

@@ -5,14 +5,14 @@ title     = "cuDNN through PyTorch with groups = channels, algorithm chosen by c
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]
-supports.epilogue = ["none", "bias", "bias_relu"]
+supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish"]
 supports.dtype    = ["f32", "bf16"]
 ///
 
 `aten::cudnn_convolution.out` is called, as `torch.nn.functional.conv2d` has no `out=` and would need a copy of the
 result. The nhwc layout is the same call on permuted views, which PyTorch calls channels_last; it keeps a depthwise
-filter in the order c r s, so each call reorders these few numbers first. Bias and ReLU follow as operations of their
-own, in place, as in eager PyTorch. The first call tries every algorithm and must not be captured into a graph, so
+filter in the order c r s, so each call reorders these few numbers first. Bias and activation follow as operations of
+their own, in place, as in eager PyTorch. The first call tries every algorithm and must not be captured into a graph, so
 `bind` makes it.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbench import torch_launch, torch_tensors
+from opbench import torch_activate, torch_launch, torch_tensors
 
 ALLOW_TF32 = False
 
@@ -44,8 +44,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         convolve(image, weight, *geometry, benchmark, deterministic, ALLOW_TF32, out=out)
         if bias is not None:
             out.add_(bias)
-        if problem.epilogue == "bias_relu":
-            out.relu_()
+        torch_activate(out, problem.activation)
 
     launch = torch_launch(run)
     launch()

@@ -4,10 +4,10 @@
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"] }
 // define.WM      = "min(BM, 64)"
 // define.BIAS    = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "8.0"
 //
 // [[launch]]
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     Tile::Sums sum = {};
     multiply_stages<Tile, P::slices == 1, true>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, rows);
     if constexpr (WK > 1)
-        store_slices<Tile, BIAS, FOLLOWS>(sum, shared, warp, out, bias, m0, n0, m, n);
+        store_slices<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, warp, out, bias, m0, n0, m, n);
     else
-        store_tile<Tile, BIAS, FOLLOWS>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
+        store_tile<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
 }

@@ -4,12 +4,12 @@
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN", split = "SPLIT" }
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // where     = ["SPLIT == (2 if BM == 32 else 4) or (SPLIT == 8 and BM == 128)"]
 // define.WM      = "min(BM, 64)"
 // define.BIAS    = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "8.0"
 // workspace = { parts = "SPLIT * m * n" }
 //
@@ -98,5 +98,5 @@ extern "C" __global__ void __launch_bounds__(128) linear_add_parts(const float* 
 #if !BIAS
     const T* bias = nullptr;
 #endif
-    add_partials<SPLIT, BIAS, FOLLOWS>(parts, bias, out, total, n);
+    add_partials<SPLIT, BIAS, follows_in::EPILOGUE>(parts, bias, out, total, n);
 }

@@ -1,10 +1,13 @@
 // /// opbench
 // title     = "one thread per output, threadIdx.x along the columns: weight loads have a stride of k"
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"]
+// supports.dtype    = ["f32", "bf16"]
 // define.BF16 = "dtype == 'bf16'"
 // define.BIAS = "epilogue != 'none'"
 // define.RELU = "epilogue == 'bias_relu'"
 // define.GELU = "epilogue == 'bias_gelu_tanh'"
+// define.HARDSWISH   = "epilogue == 'bias_hardswish'"
+// define.HARDSIGMOID = "epilogue == 'bias_hardsigmoid'"
 // tune      = { ROWS = [1, 8] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]
 //
@@ -47,5 +50,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
     for (int i = 0; i < k; ++i) sum += wide(x_row[i]) * wide(weight_row[i]);
     if (RELU) sum = fmaxf(sum, 0.0f);
     if (GELU) sum *= 0.5f + 0.5f * tanhf(0.797884561f * (sum + 0.044715f * sum * sum * sum));
+    if (HARDSWISH) sum *= fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
+    if (HARDSIGMOID) sum = fminf(fmaxf(sum + 3.0f, 0.0f), 6.0f) / 6.0f;
     out[(size_t)row * n + col] = narrow(sum);
 }

@@ -1,4 +1,4 @@
-"""linear: out = x @ weight.T + bias, then ReLU or GELU on request: a layer, or with m = 1 a matrix times a vector."""
+"""linear: out = x @ weight.T + bias, then an activation on request: a layer, or with m = 1 a matrix times a vector."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance
+from opbench import ActivatedProduct, Gradient
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Operator):
+class Linear(ActivatedProduct):
     """out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k], or 0 where that is below 0 with "bias_relu".
 
     With "none" there is no bias. "bias_gelu_tanh" applies GELU in PyTorch's tanh approximation to the sum t:
-    t (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (t + 0.044715 t^3). A bias makes the operator inhomogeneous: it has no
-    `degree`. Each element's allowance is the base class's: absolute values make every term positive, so the magnitude
-    is that of the sum before ReLU. With GELU it is GELU of that sum S, whose error is at most 1.3 GELU(S) times the
-    relative error of S: its slope is at most 1.13.
+    t (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (t + 0.044715 t^3). "bias_hardsigmoid" gives (t + 3) / 6 between 0 and 1,
+    and "bias_hardswish" t times that.
     """
 
     m: int
@@ -29,7 +27,10 @@ class Linear(Operator):
     dtype: str = "f32"
 
     outputs = {"out": "m n"}
-    choices = {"epilogue": ("none", "bias", "bias_relu", "bias_gelu_tanh"), "dtype": ("f32", "bf16", "f16")}
+    choices = {
+        "epilogue": ("none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"),
+        "dtype": ("f32", "bf16", "f16"),
+    }
     library = "torch"
 
     @property
@@ -37,28 +38,13 @@ class Linear(Operator):
         """Return the tensors' axes; without an epilogue there is no bias."""
         return {"x": "m k", "weight": "n k", **({} if self.epilogue == "none" else {"bias": "n"})}
 
-    @property
-    def linear_in(self) -> Sequence[str]:
-        """Each input alone, the bias too, unless an activation follows."""
-        return tuple(self.inputs) if self.epilogue in ("none", "bias") else ()
-
-    @property
-    def degree(self) -> int | None:
-        """Return that of a product of two inputs; None with a bias."""
-        return 2 if self.epilogue == "none" else None
-
-    @property
-    def integers_exact(self) -> bool:
-        """Return false for GELU, whose values are not whole."""
-        return self.epilogue != "bias_gelu_tanh"
-
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
         """Of weight and bias by one linear_wgrad, that of x by linear_dgrad; a ReLU's mask goes first.
 
-        x is then done with before its gradient needs as much memory. None for f16, and for GELU, whose gradient needs
-        the sum before it: for training, `elementwise` applies GELU to a stored sum.
+        x is then done with before its gradient needs as much memory. None for f16, and for an activation other than
+        ReLU, whose gradient needs the sum before it: for training, `elementwise` applies it to a stored sum.
         """
-        if self.dtype == "f16" or self.epilogue == "bias_gelu_tanh":
+        if self.dtype == "f16" or self.activation not in ("", "relu"):
             return None
         entries, dout = [], "d.out"
         if self.epilogue == "bias_relu" and wanted:
@@ -86,20 +72,7 @@ class Linear(Operator):
         total: np.ndarray = x @ weight.T
         if bias is not None:
             total = total + bias
-        if self.epilogue == "bias_gelu_tanh":
-            inner = np.sqrt(2.0 / np.pi) * (total + 0.044715 * total**3)
-            return 0.5 * total * (1.0 + np.tanh(inner))
-        return np.maximum(total, 0.0) if self.epilogue == "bias_relu" else total
-
-    def tolerance(self, precision: str) -> Tolerance:
-        """Return the base rule; few values of GELU have no norm, because those below 0 are far smaller than their sums.
-
-        With more of them, those above 0 decide the norm; GELU's slope may double the relative error.
-        """
-        base = super().tolerance(precision)
-        if self.epilogue != "bias_gelu_tanh":
-            return base
-        return Tolerance(base.elementwise, 2 * base.norm if self.m * self.n > 12 else 1.0)
+        return self.activated(total)
 
     @classmethod
     def examples(cls) -> Sequence[Linear]:
@@ -123,4 +96,7 @@ class Linear(Operator):
         shapes = [((3, 5, 7), "f32"), ((3, 5, 7), "bf16"), ((66, 72, 132), "f32"), ((1, 131, 264), "bf16")]
         shapes += [((66, 72, 136), "bf16"), ((150, 264, 72), "bf16"), ((66, 128, 40), "f16")]
         pairs += [(size, (mode, dtype)) for mode in ("none", "bias_gelu_tanh") for size, dtype in shapes]
+        shapes = [((3, 5, 7), "f32"), ((1, 131, 264), "bf16"), ((66, 72, 136), "bf16"), ((66, 72, 132), "f32")]
+        shapes.append(((66, 128, 40), "f16"))
+        pairs += [(size, (f"bias_{name}", dtype)) for name in ("hardswish", "hardsigmoid") for size, dtype in shapes]
         return [cls(m=m, n=n, k=k, epilogue=epilogue, dtype=dtype) for (m, n, k), (epilogue, dtype) in pairs]

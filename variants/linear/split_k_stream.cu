@@ -1,9 +1,10 @@
 // /// opbench
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"]
+// supports.dtype    = ["f32", "bf16"]
 // define.BF16   = "1 if dtype == 'bf16' else 0"
 // define.BIAS   = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 else 8"
 // tune      = { ROWS = [4, 1, 2], DEPTH = [2, 1, 4], THREADS = [128, 256, 512] }
 // where     = [
@@ -99,5 +100,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_block_rows(const T*
     float total = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) total += parts[w][value];
-    store_biased<BIAS, FOLLOWS>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+    store_biased<BIAS, follows_in::EPILOGUE>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
 }

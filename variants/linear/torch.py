@@ -4,7 +4,8 @@
 title     = "torch.addmm in float32 without TF32, bf16 or f16; cublasLt fuses bias and ReLU or GELU"
 precision = "f32"
 modules   = ["cupy", "torch"]
-supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16", "f16"] }
+supports.epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"]
+supports.dtype    = ["f32", "bf16", "f16"]
 ///
 
 `aten::_addmm_activation` is addmm with ReLU or GELU by tanh, which cublasLt does in the product's epilogue; eager
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbench import torch_launch, torch_tensors
+from opbench import torch_activate, torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
@@ -26,7 +27,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, out, bias, transposed = tensors["x"], tensors["out"], tensors.get("bias"), tensors["weight"].T
-    gelu, activated = problem.epilogue == "bias_gelu_tanh", problem.epilogue in ("bias_relu", "bias_gelu_tanh")
+    gelu, fused = problem.activation == "gelu_tanh", problem.activation in ("relu", "gelu_tanh")
     matmul = torch.backends.cuda.matmul
 
     def run() -> None:
@@ -34,10 +35,11 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         matmul.allow_fp16_reduced_precision_reduction = False
         if bias is None:
             torch.mm(x, transposed, out=out)
-        elif activated:
+        elif fused:
             torch.ops.aten._addmm_activation.out(bias, x, transposed, use_gelu=gelu, out=out)
         else:
             torch.addmm(bias, x, transposed, out=out)
+            torch_activate(out, problem.activation)
 
     launch = torch_launch(run)
     launch()  # loads cuBLAS and its workspace outside of any capture

@@ -4,7 +4,7 @@
 title     = "torch.addmm with TF32 allowed; cublasLt fuses bias and ReLU or GELU"
 precision = "tf32"
 modules   = ["cupy", "torch"]
-supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"] }
 compute_capability = "8.0"
 ///
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbench import torch_launch, torch_tensors
+from opbench import torch_activate, torch_launch, torch_tensors
 
 
 def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
@@ -25,17 +25,18 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, out, bias, transposed = tensors["x"], tensors["out"], tensors.get("bias"), tensors["weight"].T
-    gelu, activated = problem.epilogue == "bias_gelu_tanh", problem.epilogue in ("bias_relu", "bias_gelu_tanh")
+    gelu, fused = problem.activation == "gelu_tanh", problem.activation in ("relu", "gelu_tanh")
     matmul = torch.backends.cuda.matmul
 
     def run() -> None:
         matmul.allow_tf32 = True
         if bias is None:
             torch.mm(x, transposed, out=out)
-        elif activated:
+        elif fused:
             torch.ops.aten._addmm_activation.out(bias, x, transposed, use_gelu=gelu, out=out)
         else:
             torch.addmm(bias, x, transposed, out=out)
+            torch_activate(out, problem.activation)
 
     launch = torch_launch(run)
     launch()  # loads cuBLAS and its workspace outside of any capture

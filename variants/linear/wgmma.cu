@@ -4,12 +4,12 @@
 //     "persistent", "overlapped_launch",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"] }
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES = "196608 // ((BM + BN) * 128)"
 // define.GROUP  = "8"
 // define.BIAS    = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 256], BN = [128, 256, 192, 64] }
 // where     = ["BM == 128 or BN == 128"]
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         EpilogueSmem<> out_slabs(slabs);
         multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
 #if BIAS
-            add_bias<FOLLOWS>(sum, bias, column, n);
+            add_bias<follows_in::EPILOGUE>(sum, bias, column, n);
 #endif
 #if BK == 64
             out_slabs.store_rows(sum, &map_out, row, column, m, n);

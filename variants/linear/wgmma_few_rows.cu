@@ -3,14 +3,14 @@
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",
 //     "cluster", "overlapped_launch",
 // ]
-// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"] }
 // requires  = ["m <= 128", "n * max(m, k) < 2 ** 31"]
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.BATCH  = "8 if m <= 8 else 16 if m <= 16 else 32 if m <= 32 else 64 if m <= 64 else 128"
 // define.ROOM   = "196608 if m > 32 and (TILES == 2 or SPLIT * cdiv(n, 64) <= 132) else 98304"
 // define.STAGES = "min(12, ROOM // (128 * (64 * TILES + BATCH)))"
 // define.BIAS   = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "9.0a"
 // tune      = { TILES = [1, 2], SPLIT = [2, 4, 1] }
 //
@@ -77,6 +77,6 @@ extern "C" __global__ void __launch_bounds__(160)
         shared, &map_weight, &map_x, m, n, k, [](int, int) { return 0.0f; },
         [&](float total, float, int column) {
             total += shift;
-            out[(size_t)column * n + own] = Stream::narrowed(followed<FOLLOWS>(total));
+            out[(size_t)column * n + own] = Stream::narrowed(followed<follows_in::EPILOGUE>(total));
         });
 }

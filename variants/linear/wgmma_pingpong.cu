@@ -7,12 +7,13 @@
 // ]
 // product   = "bf16"
 // tile      = { m = "BM", n = "BN", k = 64 }
-// supports  = { dtype = ["bf16"], epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// supports.dtype    = ["bf16"]
+// supports.epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"]
 // requires  = ["k % 8 == 0 and n % 8 == 0"]
 // define.STAGES  = "196608 // ((BM + BN) * 128)"
 // define.GROUP   = "8"
 // define.BIAS    = "epilogue != 'none'"
-// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
+// define.EPILOGUE = "epilogue"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [128, 256, 192, 64] }
 // where     = ["BM * BN <= 16384", "BM == 128 or BN > 64"]
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
             for (int i = 0; i < BM / 64; ++i) {
 #if BIAS
-                add_bias<FOLLOWS>(sum[i], bias, tile.column, n);
+                add_bias<follows_in::EPILOGUE>(sum[i], bias, tile.column, n);
 #endif
                 out_slabs.store_rows(sum[i], &map_out, tile.row + i * 64 + warp * 16, tile.column, m, n);
             }

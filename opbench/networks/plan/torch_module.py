@@ -14,6 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts
 from opbench.graph.training import STATISTICS
 from opbench.graph.values import Node
+from opbench.kernels.activated_product import activation_of
 
 if TYPE_CHECKING:
     import torch
@@ -256,8 +257,11 @@ class _NodeCalls:
         """Add the epilogue of the node to its result; return one call for each output."""
         if "relu" in str(self.axes.get("epilogue", "")) or self.axes.get("op") == "add_relu":
             result = self.call(self.functional.relu, result)
-        if self.axes.get("epilogue") == "bias_gelu_tanh":
+        activation = activation_of(str(self.axes.get("epilogue", "")))
+        if activation == "gelu_tanh":
             result = self.call(self.functional.gelu, result, approximate="tanh")
+        elif activation in ("hardswish", "hardsigmoid"):
+            result = self.call(getattr(self.functional, activation), result)
         count = len(self.node.outputs)
         if count == 1:
             return [result]

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn import functional
 
+from opbench.kernels.activated_product import activation_of
 from opbench.kernels.operator import Operator
+from opbench.kernels.torch_library import torch_activate
 
 PeerCall = Callable[..., tuple[torch.Tensor, ...]]
 """A function from the problem and its inputs to its outputs."""
@@ -39,15 +41,14 @@ def _axis(problem: Operator, name: str) -> int:
     return int(problem.axes[name])
 
 
-def _relu(problem: Operator, out: torch.Tensor) -> tuple[torch.Tensor]:
-    return (out.relu_() if "relu" in str(problem.axes.get("epilogue", "")) else out,)
+def _activated(problem: Operator, out: torch.Tensor) -> tuple[torch.Tensor]:
+    torch_activate(out, activation_of(str(problem.axes.get("epilogue", ""))))
+    return (out,)
 
 
 def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
     out = functional.linear(x, weight, *bias)
-    if problem.axes["epilogue"] == "bias_gelu_tanh":
-        return (functional.gelu(out, approximate="tanh"),)
-    return _relu(problem, out)
+    return _activated(problem, out)
 
 
 def _linear_dgrad(
@@ -69,7 +70,7 @@ def _conv2d(
 ) -> tuple[torch.Tensor, ...]:
     bias, residual = (*extra, None, None)[:2]
     out = functional.conv2d(image, weight, bias, _axis(problem, "stride"), _axis(problem, "padding"))
-    return _relu(problem, out if residual is None else out.add_(residual))
+    return _activated(problem, out if residual is None else out.add_(residual))
 
 
 def _conv2d_backward(
@@ -129,7 +130,7 @@ def _maxpool2d_backward(
 
 def _batchnorm2d(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
     scale, shift, mean, variance = parameters
-    return _relu(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon_of(problem)))
+    return _activated(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon_of(problem)))
 
 
 def _epsilon_of(problem: Operator) -> float:
@@ -143,7 +144,7 @@ def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parameters: torch.Te
     out, batch_mean, rstd = aten.native_batch_norm(
         x, scale, shift, mean, variance, True, momentum, _epsilon_of(problem)
     )
-    return (*_relu(problem, out), batch_mean, rstd, mean, variance)
+    return (*_activated(problem, out), batch_mean, rstd, mean, variance)
 
 
 def _batchnorm2d_backward(

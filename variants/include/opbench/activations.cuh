@@ -123,12 +123,21 @@ __device__ __forceinline__ float activation(float x) {
 }
 
 // What follows a sum in the epilogue of a product: a number, so that a bool may say whether a ReLU does.
-constexpr int relu_follows = 1, gelu_tanh_follows = 2;
+constexpr int relu_follows = 1, gelu_tanh_follows = 2, hardswish_follows = 3, hardsigmoid_follows = 4;
 template <int follows>
 __device__ __forceinline__ float followed(float sum) {
     if constexpr (follows == relu_follows) return fmaxf(sum, 0.0f);
     if constexpr (follows == gelu_tanh_follows) return activation<Function::gelu_tanh>(sum);
+    if constexpr (follows == hardswish_follows) return activation<Function::hardswish>(sum);
+    if constexpr (follows == hardsigmoid_follows) return activation<Function::hardsigmoid>(sum);
     return sum;
+}
+
+// The same by the name of an epilogue, for a variant that defines EPILOGUE = "epilogue".
+namespace follows_in {
+constexpr int none = 0, bias = 0, bias_add = 0, bias_relu = relu_follows, bias_add_relu = relu_follows,
+              bias_gelu_tanh = gelu_tanh_follows, bias_hardswish = hardswish_follows,
+              bias_hardsigmoid = hardsigmoid_follows;
 }
 
 // f'(x); where two pieces meet, that of the piece to which PyTorch counts the point.

@@ -7,10 +7,10 @@ namespace opbench {
 
 // As store_tile, for a block whose part of the output begins at (m0, n0). The sums pass through the stages' memory
 // and are added in a fixed order of the tiles; every thread stores four neighbours of a row at a time.
-template <class Block, bool with_bias, int follows, class Warp, class Out>
+template <class Block, bool with_bias, int follows, class Warp, class Out, class Added = NoResidual>
 __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
                                              Out* out, const typename Block::T* bias, int m0, int n0, int rows,
-                                             int columns) {
+                                             int columns, const Added& residual = Added()) {
     constexpr int pitch = Block::bn + 8, tile = Block::bm * pitch;
     static_assert(Block::wk * tile * 4 <= Block::stages * Block::stage_bytes, "the sums fit where the stages were");
     const int lane = threadIdx.x % 32;
@@ -35,6 +35,8 @@ __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, un
             total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
         }
         const int at = n0 + column;
+        if constexpr (Added::exists)
+            total = residual.plus_four(total, (size_t)(m0 + row) * columns + at, columns - at, columns % 2 == 0);
         store_four<with_bias, follows>(out + ((size_t)(m0 + row) * columns + at), total, bias + (with_bias ? at : 0),
                                        columns - at, columns % 4 == 0);
     }

@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsig
                  : "memory");
 }
 
-// d += bias of its column, then ReLU or GELU on request; `column` is the first column of the sums.
+// d += bias of its column, then an activation on request; `column` is the first column of the sums.
 template <int follows, class T, int count>
 __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
     const int first = column + threadIdx.x % 4 * 2;
