@@ -44,7 +44,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
         if norm.operator != "batchnorm2d":
             continue
         conv = sole_producer(graph, norm, "x", ("conv2d", "depthwise_conv2d"))
-        if conv is None or "relu" in str(conv.problem.axes["epilogue"]):
+        if conv is None or conv.problem.axes["epilogue"] not in ("none", "bias"):
             continue
         norm_weights = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
         conv_weights = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
@@ -75,69 +75,72 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse a ReLU into the node before it: a convolution, linear layer, batch norm or sum without other readers."""
-    changes: list[str] = []
-    for relu in graph.nodes:
-        if relu.operator != "relu":
-            continue
-        operators = ("conv2d", "depthwise_conv2d", "linear", "batchnorm2d", "elementwise")
-        producer = sole_producer(graph, relu, "x", operators)
-        if producer is None:
-            continue
-        mode = "op" if producer.operator == "elementwise" else "epilogue"
-        mode_value = str(producer.problem.axes[mode])
-        if "relu" in mode_value or (mode == "op" and mode_value != "add"):
-            continue
-        (producer_output,) = producer.outputs.values()
-        (relu_output,) = relu.outputs.values()
-        if graph.values[relu_output].shape != graph.values[producer_output].shape:
-            continue
-        inputs, values, weights = dict(producer.inputs), [], {}
-        if producer.operator in ("conv2d", "depthwise_conv2d") and mode_value == "none":
-            # A linear layer has no ReLU without a bias. A bias of zeros only changes the sign of zeros.
-            inputs["bias"] = f"{producer.name}.bias.zero"
-            channels = int(producer.problem.scope["k" if producer.operator == "conv2d" else "c"])
-            weights[inputs["bias"]] = np.zeros(channels, np.float32)
-            values.append(Value(inputs["bias"], (channels,), producer.problem.storage))
-        fused = {"batchnorm2d": "relu", "elementwise": "add_relu"}.get(producer.operator, "bias_relu")
-        node = replace(
-            producer, problem=with_modes(producer.problem, **{mode: fused}), inputs=inputs, outputs=relu.outputs
-        )
-        graph = edit_graph(graph, drop=[relu.name], nodes={producer.name: node}, values=values, weights=weights)
-        changes.append(f"{relu.name}: fused into {producer.name}")
-    return graph, changes
+    return _fuse_activations(graph, ("relu",), _RELU_MODES)
 
 
 def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse a GELU (tanh form) into the linear layer before it, which must have no other reader."""
+    return _fuse_activations(graph, ("gelu_tanh",), _PRODUCT_MODES)
+
+
+def fuse_hardswish(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse a hardswish or hardsigmoid into the convolution or linear layer before it, which has no other reader."""
+    return _fuse_activations(graph, ("hardswish", "hardsigmoid"), _PRODUCT_MODES)
+
+
+_PRODUCT_MODES = dict.fromkeys(("conv2d", "depthwise_conv2d", "linear"), ("epilogue", ("none", "bias"), "bias_"))
+_RELU_MODES = {**_PRODUCT_MODES, "batchnorm2d": ("epilogue", ("none",), ""), "elementwise": ("op", ("add",), "add_")}
+"""For an operator that an activation is fused into: the mode, its values without one, and the prefix of the new one."""
+
+
+def _fuse_activations(
+    graph: Graph, activations: Collection[str], modes: Mapping[str, tuple[str, tuple[str, ...], str]]
+) -> tuple[Graph, list[str]]:
+    """Fuse these activations into the nodes before them."""
     changes: list[str] = []
-    for gelu in graph.nodes:
-        if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh":
+    for follower in graph.nodes:
+        activation = "relu" if follower.operator == "relu" else str(follower.problem.axes.get("op"))
+        if activation not in activations or follower.operator not in ("relu", "elementwise"):
             continue
-        linear = sole_producer(graph, gelu, "a", ("linear",))
-        if linear is None or linear.problem.axes["epilogue"] != "bias":
+        producer = sole_producer(graph, follower, next(iter(follower.inputs)), tuple(modes))
+        if producer is None:
             continue
-        problem = with_modes(linear.problem, epilogue="bias_gelu_tanh")
-        node = replace(linear, problem=problem, outputs=gelu.outputs)
-        graph = edit_graph(graph, drop=[gelu.name], nodes={linear.name: node})
-        changes.append(f"{gelu.name}: fused into {linear.name}")
+        mode, values_before, prefix = modes[producer.operator]
+        fused = f"{prefix}{activation}"
+        if producer.problem.axes[mode] not in values_before or fused not in producer.problem.choices[mode]:
+            continue
+        ((tensor, producer_output),), (output,) = producer.outputs.items(), follower.outputs.values()
+        if graph.values[output].shape != graph.values[producer_output].shape:
+            continue
+        inputs, values, weights = dict(producer.inputs), [], {}
+        if producer.operator in _PRODUCT_MODES and "bias" not in inputs:
+            # No epilogue has an activation without a bias. A bias of zeros only changes the sign of zeros.
+            inputs["bias"] = f"{producer.name}.bias.zero"
+            channels = int(producer.problem.scope[{"conv2d": "k", "linear": "n"}.get(producer.operator, "c")])
+            weights[inputs["bias"]] = np.zeros(channels, np.float32)
+            values.append(Value(inputs["bias"], (channels,), producer.problem.storage))
+        problem = with_modes(producer.problem, **{mode: fused})
+        node = replace(producer, problem=problem, inputs=inputs, outputs={tensor: output})
+        graph = edit_graph(graph, drop=[follower.name], nodes={producer.name: node}, values=values, weights=weights)
+        changes.append(f"{follower.name}: fused into {producer.name}")
     return graph, changes
 
 
 def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the sum and ReLU at the end of a residual block into a convolution without other readers."""
+    """Fuse the sum at the end of a residual block, and its ReLU, into a convolution without other readers."""
     changes: list[str] = []
     for total in graph.nodes:
         axes = total.problem.axes
-        if total.operator != "elementwise" or (axes["op"], axes["broadcast"]) != ("add_relu", "none"):
+        if total.operator != "elementwise" or axes["op"] not in ("add", "add_relu") or axes["broadcast"] != "none":
             continue
         for tensor, other in (("a", "b"), ("b", "a")):
             conv, residual = sole_producer(graph, total, tensor, ("conv2d",)), total.inputs[other]
             (out,) = total.outputs.values()
-            if conv is None or conv.problem.axes["epilogue"] != "bias":
+            if conv is None or conv.problem.axes["epilogue"] != "bias" or residual in conv.outputs.values():
                 continue
             if len({graph.values[name].shape for name in (out, residual, *conv.outputs.values())}) > 1:
                 continue
-            problem = with_modes(conv.problem, epilogue="bias_add_relu")
+            problem = with_modes(conv.problem, epilogue=f"bias_{axes['op']}")
             inputs = {**conv.inputs, "residual": residual}
             node = replace(conv, problem=problem, inputs=inputs, outputs={"out": out})
             graph = edit_graph(graph, drop=[total.name], nodes={conv.name: node})
@@ -208,8 +211,11 @@ def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
         keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
         if concatenation is None or not keeps_size or axes["layout"] != concatenation.problem.axes["layout"]:
             continue
+        operator = Catalog().operator("upsample_concat_conv2d")
+        if axes["epilogue"] not in operator.choices["epilogue"]:
+            continue
         conv_axes = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
-        problem = Catalog().operator("upsample_concat_conv2d").from_axes({**concatenation.problem.axes, **conv_axes})
+        problem = operator.from_axes({**concatenation.problem.axes, **conv_axes})
         inputs = {**concatenation.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
         node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
         graph = edit_graph(graph, drop=[concatenation.name], nodes={conv.name: node})
@@ -222,6 +228,7 @@ PASSES: dict[str, Pass] = {
     "fold_batchnorm": fold_batchnorm,
     "fuse_relu": fuse_relu,
     "fuse_gelu": fuse_gelu,
+    "fuse_hardswish": fuse_hardswish,
     "fuse_residual": fuse_residual,
     "fuse_sum_into_norm": fuse_sum_into_norm,
     "fuse_upsample_concat": fuse_upsample_concat,

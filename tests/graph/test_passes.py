@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -86,6 +88,50 @@ def test_the_sums_of_residual_blocks_are_fused() -> None:
     modes = [node.problem.axes["epilogue"] for node in after.nodes if node.operator == "linear"]
     assert modes == ["bias", "bias", "bias_gelu_tanh", "bias"] * 2 + ["none"]
     assert_same_outputs(gpt2, after)
+
+
+def test_mobilenetv3_keeps_no_activation_and_no_sum_of_its_own() -> None:
+    graph = NETWORKS["mobilenetv3"](size=32, width=25, classes=10)
+    after, done = apply_passes(graph)
+    alone = [node for node in after.nodes if node.operator == "elementwise"]
+    assert [node.problem.axes["op"] for node in alone] == ["mul"] * 8, "the scales of squeeze and excitation"
+    modes = Counter((node.operator, node.problem.axes.get("epilogue")) for node in after.nodes)
+    assert modes["conv2d", "bias_hardswish"] == 11 and modes["depthwise_conv2d", "bias_hardswish"] == 9
+    assert modes["linear", "bias_hardswish"] == 1 and modes["linear", "bias_hardsigmoid"] == 8
+    assert modes["conv2d", "bias_add"] == 10
+    assert {"block7.expand.hardswish: fused into block7.expand", "block15.sum: fused into block15.project"} <= set(done)
+    assert_same_outputs(graph, after, rounding=1e-5)
+    images = [node.name for node in after.nodes if "layout" in node.problem.axes]
+    assert_same_outputs(after, with_layouts(after, dict.fromkeys(images, "nhwc")))
+
+
+@pytest.mark.parametrize("op", ["hardswish", "hardsigmoid"])
+def test_an_activation_is_fused_into_what_has_an_epilogue_for_it(op: str) -> None:
+    net = Builder("activations")
+    x = net.conv2d(net.input("image", 1, 3, 5, 5), 4, 3, padding=1, bias=False, name="conv")
+    depthwise = net.depthwise_conv2d(net.activation(op, x, name="first"), 3, padding=1, name="depthwise")
+    graph = net.graph(net.activation(op, depthwise, name="second"))
+    after, done = PASSES["fuse_hardswish"](graph)
+    assert done == ["first: fused into conv", "second: fused into depthwise"][: 2 if op == "hardswish" else 1]
+    assert after.node("conv").problem.axes["epilogue"] == f"bias_{op}", "with a bias of zeros"
+    assert_same_outputs(graph, after)
+    assert PASSES["fuse_hardswish"](net.graph(net.activation(op, x), x))[1] == [], "the sums are an output"
+    clipped = net.graph(net.relu(net.activation(op, depthwise, name="inner"), name="outer"))
+    both, _ = apply_passes(clipped)
+    assert "relu" in operators(both), "an epilogue has one activation"
+    assert_same_outputs(clipped, both)
+
+
+def test_a_sum_without_relu_is_fused_unless_an_activation_comes_first() -> None:
+    net = Builder("sums")
+    x = net.input("image", 1, 3, 5, 5)
+    plain = net.conv2d(x, 3, 1, bias=True, name="plain")
+    active = net.activation("hardswish", net.conv2d(x, 3, 1, bias=True, name="active"), name="hardswish")
+    graph = net.graph(net.elementwise("add", plain, x, name="sum"), net.elementwise("add", active, x, name="other"))
+    after, _ = apply_passes(graph)
+    assert operators(after) == ["conv2d", "conv2d", "elementwise"]
+    assert after.node("plain").problem.axes["epilogue"] == "bias_add"
+    assert_same_outputs(graph, after)
 
 
 def test_a_sum_that_others_read_is_not_fused_into_a_convolution() -> None:

@@ -58,6 +58,11 @@ def test_parts_compute_what_the_fused_node_does(layout: str) -> None:
     ("name", "sizes", "operators"),
     [
         ("resnet18", {"size": 32, "base": 2, "classes": 3}, {"conv2d", "elementwise"}),
+        (
+            "mobilenetv3",
+            {"size": 32, "width": 10, "classes": 3},
+            {"conv2d", "depthwise_conv2d", "linear", "elementwise"},
+        ),
         ("gpt2", {"tokens": 8, "layers": 2, "heads": 1, "width": 8, "vocabulary": 9}, {"linear", "elementwise"}),
     ],
 )

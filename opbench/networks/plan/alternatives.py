@@ -136,6 +136,7 @@ PLAIN_PASSES = {
     "fold_batchnorm": "batch norm is a node of its own",
     "fuse_relu": "ReLU is a node of its own",
     "fuse_gelu": "GELU is a node of its own",
+    "fuse_hardswish": "hardswish and hardsigmoid are nodes of their own",
     "fuse_residual": "the sums of residual blocks are nodes of their own",
     "fuse_sum_into_norm": "the sums before norms are nodes of their own",
     "fuse_upsample_concat": "upsampling and concatenation are two nodes",

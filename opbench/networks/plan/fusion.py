@@ -11,6 +11,9 @@ from opbench.graph.values import Node
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
+SMOOTH_EPILOGUES = ("bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid")
+"""Epilogues with an activation of `elementwise`."""
+
 
 @dataclass(frozen=True)
 class Fusion:
@@ -32,11 +35,11 @@ def fused_problems(problem: Operator) -> tuple[Operator, Operator] | None:
 
 def fusion_of(problem: Operator) -> Fusion | None:
     """Return how a fused problem is split into two; None for other problems."""
-    epilogue = problem.axes.get("epilogue")
-    if problem.name == "conv2d" and epilogue == "bias_add_relu":
-        return _fused_epilogue(problem, "add_relu", {"a": "", "b": "residual"})
-    if problem.name == "linear" and epilogue == "bias_gelu_tanh":
-        return _fused_epilogue(problem, "gelu_tanh", {"a": ""})
+    epilogue = str(problem.axes.get("epilogue"))
+    if problem.name == "conv2d" and epilogue in ("bias_add", "bias_add_relu"):
+        return _fused_epilogue(problem, epilogue.removeprefix("bias_"), {"a": "", "b": "residual"})
+    if problem.name in ("conv2d", "depthwise_conv2d", "linear") and epilogue in SMOOTH_EPILOGUES:
+        return _fused_epilogue(problem, epilogue.removeprefix("bias_"), {"a": ""})
     return _fused_upsampling(problem) if problem.name == "upsample_concat_conv2d" else None
 
 
