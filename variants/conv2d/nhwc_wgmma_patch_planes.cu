@@ -81,13 +81,13 @@
 // define    = { PLANES = "1" }
 // ///
 //
-// The patch of nhwc_wgmma_patch on f16. One plane has as many digits as TF32 and, scaled by a power of two, 39 binades
-// of range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes, which says why
-// f16; those of high parts start anew at each filter position and are added in float while the small ones run. A filter
-// has its own power of two, an image one for all of it, as a row of the product meets many pixels. The error of two
-// planes is a third of cuDNN's float32, at six times the rate. Limit: 192 sums per thread, so that a patch is 16 x 8
-// pixels there; two passes over the image, for its largest magnitude and to split it, which a kernel that writes the
-// image could spare: they cost more than f16 gains where an image is large and has few channels.
+// The patch of nhwc_wgmma_patch on f16. One f16 plane has as many significant bits as TF32 and, scaled by a power of
+// two, 39 binades of range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes,
+// which says why f16; those of high parts start anew at each filter position and are added in float while the small
+// ones run. A filter has its own power of two, an image one for all of it, as a row of the product meets many pixels.
+// The error of two planes is a third of cuDNN's float32, at six times the rate. Limit: 192 sums per thread, so that a
+// patch is 16 x 8 pixels there; two passes over the image, for its largest magnitude and to split it, which a kernel
+// that writes the image could spare: they cost more than f16 gains where an image is large and has few channels.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/hi_lo_split.cuh>

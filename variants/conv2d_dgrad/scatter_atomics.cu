@@ -19,7 +19,7 @@
 //
 // The convolution run backwards, as one would write it first: no filter position is tried without use, whatever the
 // stride. But k * r * s threads meet at each pixel, and atomics add in the order of arrival: its bits vary from run to
-// run, so that no network takes it. It stands here to show what the gather is spared. Limit: atomic additions, one a
+// run, so that networks do not use it. This variant shows which costs the gather avoids. Limit: atomic additions, one a
 // multiply-add, which L2 performs one at a time for each address.
 
 // nchw: dout [n][k][p][q], weight [k][c][r][s], dimage [n][c][h][w]; nhwc: channels innermost

@@ -22,7 +22,7 @@
 // A number of dout serves R * S multiply-adds, whose sums stay in registers, and neighbours in a warp read neighbouring
 // pixels, so that the loads of one filter position find the lines of the last in the L1 cache. The sums meet by
 // exchange within warps and then in the order of the warps: the same bits every time. The block of channel 0 adds up
-// the bias's gradient beside. Limit: dout is read once per channel of the image and the image once per output channel,
+// the bias's gradient as well. Limit: dout is read once per channel of the image and the image once per output channel,
 // from L2; one load a multiply-add; 121 sums of 11 x 11 filters would not fit into registers.
 #if BF16
 #include <cuda_bf16.h>

@@ -65,10 +65,10 @@
 // ///
 //
 // The kernel of conv2d/nhwc_wgmma_patch.cu: slices of the output are its images, and the depth of its product is t
-// slices of the input times channels. A copy brings HEIGHT x 8 voxels of a slice and their border once for all r x s
+// slices of the input times channels. One copy loads HEIGHT x 8 voxels of a slice and their border once for all r x s
 // filter elements in it, so that L2 delivers a voxel about 1.4 t times instead of t r s times. 64 filters are the rows
-// of wgmma, so a layer with 64 filters fills the tile. 28 rows divide images of 56 and 28 rows without a rest. Filters
-// pass through a ring of 8 KB stages. Limit: the tensor cores; L2, as each tile reads all filters again.
+// of wgmma, so a layer with 64 filters fills the tile. 28 rows divide images of 56 and 28 rows without remainder.
+// Filters pass through a ring of 8 KB stages. Limit: the tensor cores; L2, as each tile reads all filters again.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>

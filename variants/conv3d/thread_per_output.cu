@@ -23,8 +23,9 @@
 // ] }]
 // ///
 //
-// The first variant: the sum as it is defined. Neighbouring lanes have neighbouring outputs, voxels in nchw and output
-// channels in nhwc. Limits: two loads and three tests of the borders for each product, and divisions to find the place.
+// The first variant: the definition of the sum. Neighbouring lanes have neighbouring outputs, voxels in nchw and output
+// channels in nhwc. Limits: two loads and three tests of the borders for each product, and divisions to find the
+// coordinates.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -32,8 +32,8 @@
 // ///
 //
 // Of stride / gcd(stride, dilation) neighbouring taps one reaches an output, if any does, and the next one that does
-// lies as far behind it. So the taps of an output are a filter of their own, which loops over neighbouring voxels.
-// Limit: two loads for each product; neighbouring threads of an nchw row have other taps, so they load other weights.
+// lies as far behind it. So the taps of an output form a filter of their own over neighbouring voxels. Limit: two loads
+// for each product; neighbouring threads of an nchw row have other taps, so they load other weights.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -45,12 +45,12 @@
 // programmatic = true
 // ///
 //
-// nhwc_split loads r * s vectors of the image for each of dout. Here a thread walks down a strip of PIXELS columns of
+// nhwc_split loads r * s vectors of the image for each of dout. Here a thread moves down a strip of PIXELS columns of
 // dout. It keeps the last rows of dout in registers, and multiplies each row of the image by all of them when the row
-// arrives: of the image it loads PIXELS + s - 1 vectors per row at stride 1, and neighbouring warps, which walk down
+// arrives: of the image it loads PIXELS + s - 1 vectors per row at stride 1, and neighbouring warps, which move down
 // neighbouring strips, load the vectors that they share from the L1 cache. All loads of a row are in flight together.
-// The second kernel starts while the first one ends, and 16 threads share the parts of a sum. Limit: DRAM, and the
-// (r - 1) * dilation rows of the image that two blocks share, one at the start and one at the end of its walk.
+// The second kernel starts while the first one ends, and 16 threads share the parts of a sum. Limit: DRAM, and the (r -
+// 1) * dilation rows of the image that two blocks share, one at the start and one at the end of its strip.
 
 #include <opbench/overlap.cuh>
 #include <opbench/vectors.cuh>

@@ -21,12 +21,12 @@
 // shared = "4 * max((16 + BN) * PITCH, SLICES * 16 * BN)"
 // ///
 //
-// A layer of some ten thousand outputs has a few tiles of 64 x 64, which run through its depth in steps, one trip to
+// A layer of some ten thousand outputs has a few tiles of 64 x 64, which run through its depth in steps, one wait for
 // memory after the other. Here a tile has 16 rows, so that there are a hundred of them, and up to DEPTH numbers of its
-// depth come by one load: one trip and one barrier where that is all of it. The warps of a block share the depth, four
-// numbers in turn, each with all of the tile in registers, 8 or 16 sums per thread; their sums are added in order out
-// of shared memory, the same bits every time. Limit: the launch and one trip to memory, some 3 µs together, for as long
-// as the operands are read from L2 only a few times; expected, not measured.
+// depth are loaded at once: one wait for memory and one barrier if that is the whole depth. The warps of a block share
+// the depth, four numbers in turn, each with all of the tile in registers, 8 or 16 sums per thread; their sums are
+// added in order out of shared memory, the same bits every time. Limit: the launch and one wait for memory, some 3 µs
+// together, for as long as the operands are read from L2 only a few times; expected, not measured.
 
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>

@@ -55,8 +55,8 @@
 // ///
 //
 // The products of matmul/wgmma_planes for a batch of training or less, where a pass that splits the weights would move
-// them three times more: here they leave DRAM once, as floats. Copies bring 128 x 64 of them, a warpgroup finds their
-// largest number, whose power of two is theirs alone, and writes both planes for the two warpgroups that multiply. A
+// them three times more: here they leave DRAM once, as floats. TMA copies 128 x 64 of them, a warpgroup finds their
+// largest number, scales them by its power of two, and writes both f16 parts for the two warpgroups that multiply. A
 // layer has too few tiles for all multiprocessors, or too many for one wave and too few for two: blocks share the steps
 // of all tiles evenly, and a second kernel adds their parts in order, then bias and ReLU. Limit: DRAM and the tensor
 // cores alike at 128 rows; with fewer rows DRAM alone, and there the columns of zeros cost nothing. Ideas: Stream-K,
