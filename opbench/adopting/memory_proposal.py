@@ -59,6 +59,10 @@ WINDOW_SIZE = re.compile(
 """Matches names of the sizes of filters and windows."""
 STEP_OR_BORDER = re.compile(r"(?i)(stride|dilation|step|padding|pad|radius)(_?[a-z0-9])?$")
 """Matches names of a window's step, distance and border; 1 is valid for each."""
+BATCH_SIZE = re.compile(r"(?i)(^|_)(batch(es|_?size)?|bsz?|bsize|n?_?heads?|num_?heads?|head_?num)$")
+"""Matches names of numbers of images, sequences or heads, which need no large value."""
+ASSUMED_BATCH, MIN_SIZES_WITH_BATCH = 2, 3
+"""The assumed number of images or heads, and the fewest sizes of a file with which it is assumed."""
 DEVICE_PROPERTY = re.compile(r"(?i)prop|device")
 """Matches variables that hold properties of the device."""
 WHOLE_NUMBER_TYPES = frozenset(("int", "unsigned", "size_t", "uint32_t", "int32_t", "int64_t", "long", "const"))
@@ -313,6 +317,9 @@ class _Writer:
         needed_names += [member for member in members if member not in variable_by_member]
         needed_names += [name for name in self._unknown_template_values() if name not in self.replacement_values]
         small_sizes = {name: size for name in needed_names if (size := _small_size(plain_name(name)))}
+        if len(needed_names) >= MIN_SIZES_WITH_BATCH:
+            batch_names = [name for name in needed_names if BATCH_SIZE.search(plain_name(name))]
+            small_sizes |= dict.fromkeys(batch_names, ASSUMED_BATCH)
         sizes = [name for name in needed_names if name not in block_sizes and name not in small_sizes]
         single_size = ASSUMED_UNLAUNCHED_SIZE if self.has_assumed_launches else ASSUMED_ONLY_SIZE
         self.replacement_values |= dict.fromkeys(

@@ -533,6 +533,19 @@ def test_windows_are_assumed_to_be_smaller_than_what_they_slide_over(tmp_path: P
     assert launch.args == ("x", 1000, 3, 1)
 
 
+def test_a_batch_is_assumed_to_be_small_if_there_are_other_sizes(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x, int a, int b, int c, int d) { x[a] = b + c + d; }\n"
+        "void run(float* x, int batch_size, int heads, int rows, int n) {\n"
+        "k<<<batch_size * heads, 32>>>(x, batch_size, heads, rows, n); }\n"
+    )
+    assert plan(tmp_path, text).launches[0].args == ("x", 2, 2, 64, 64)
+    text = text.replace("int heads, int rows, int n", "int n").replace(
+        "batch_size, heads, rows, n)", "batch_size, n, 1, 1)"
+    )
+    assert plan(tmp_path, text.replace("* heads", "")).launches[0].args == ("x", 64, 64, 1, 1)
+
+
 def test_a_shift_in_a_template_argument_does_not_end_the_arguments(tmp_path: Path) -> None:
     text = (
         "template <int WARPS> __global__ void k(float* x) { x[WARPS] = 1; }\n"
