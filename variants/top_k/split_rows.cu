@@ -5,8 +5,11 @@
 //     "coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled",
 //     "vectorised_access", "split_k", "compile_time_sizes",
 // ]
-// tune      = { BLOCK = [256], SORT = [512, 256, 1024], PARTS = [8, 16, 1] }
-// where     = ["SORT == 512 or PARTS == 8 or (SORT == 256 and PARTS == 1)"]
+// tune      = { BLOCK = [256, 512], SORT = [512, 256, 1024], PARTS = [8, 16, 1, 4] }
+// where     = [
+//     "BLOCK == 512 or (SORT, PARTS) in ((512, 8), (512, 16), (512, 1), (256, 8), (256, 1), (1024, 8))",
+//     "BLOCK == 256 or (SORT, PARTS) == (512, 4)",
+// ]
 // requires  = ["2 * k <= SORT"]
 // supports  = { dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", K = "k", LANES = "lanes", VECTORS = "cols // lanes" }
@@ -38,8 +41,8 @@ typedef Element<BF16> T;
 typedef Vector<T, LANES> Lanes;
 typedef Packed<T, LANES> Pack;
 typedef unsigned long long Key;
-constexpr int PLACES = SORT - K;  // for candidates
-constexpr int ITEMS = 4;          // loads in flight
+constexpr int PLACES = SORT - K;                   // for candidates
+constexpr int ITEMS = LANES > 4 ? 32 / LANES : 8;  // loads in flight
 constexpr int CHUNK = (VECTORS + PARTS - 1) / PARTS;
 // Whether the first elements of a part are sorted before the others are read: in short parts this saves candidates; in
 // parts of 131072 elements it takes longer than it saves.
@@ -135,7 +138,8 @@ __device__ __forceinline__ Best begin(Key* keys, int* count, const KeyOf& key) {
         return Best(keys, count);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __restrict__ x, Key* __restrict__ best) {
+extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
+    top_k_of_parts(const T* __restrict__ x, Key* __restrict__ best) {
     // x [rows][VECTORS * LANES]; best [rows][PARTS][K], 0 where a part has fewer elements
     __shared__ Key keys[SORT];
     __shared__ int count;
