@@ -1,12 +1,8 @@
 // /// opbench
-// title     = "flash decoding: warps split a sequence's tokens; each key is loaded once for all heads of its group"
-// builds_on = "online"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "unrolled", "fewer_passes", "register_tile", "split_k",
 //     "compile_time_sizes",
 // ]
-// tune      = { WARPS = [4, 8], PER_SM = [2, 1] }
-// where     = ["WARPS * PER_SM == 8"]
 // supports.ragged = ["no", "yes"]
 // supports.dtype  = ["f32", "bf16"]
 // requires  = ["depth <= 512", "sequences <= 65535", "kv_heads * HEAD_PARTS <= 65535"]
@@ -24,33 +20,64 @@
 // CHUNKS     = "cdiv(COLUMNS, LANES)"
 // QUERIES    = "max(1, min(GROUP, 64 // (CHUNKS * VECTOR)))"
 // HEAD_PARTS = "cdiv(GROUP, QUERIES)"
+//
+// [variant.split]
+// title     = "flash decoding: warps split a sequence's tokens; each key is loaded once for all heads of its group"
+// builds_on = "online"
+// tune      = { WARPS = [4, 8], PER_SM = [2, 1] }
+// where     = ["WARPS * PER_SM == 8"]
+//
+// [variant.split.define]
+// ONE_BLOCK  = "0"
+// AHEAD      = "0"
+// UNROLL     = "4 if CHUNKS * VECTOR <= 16 else 2"
 // SHARES     = "sequences * kv_heads * HEAD_PARTS"
 // STEPS      = "cdiv(keys, 32)"
 // ROWS       = "WARPS * sequences * heads"
-// UNROLL     = "4 if CHUNKS * VECTOR <= 16 else 2"
 //
-// [workspace]
+// [variant.split.workspace]
 // averages   = "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * ROWS * depth"
 // statistics = "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * ROWS * 2"
 //
-// [[launch]]
+// [[variant.split.launch]]
 // kernel = "decode_split"
 // grid   = ["max(1, min(STEPS, PER_SM * sm_count // SHARES))", "kv_heads * HEAD_PARTS", "sequences"]
 // block  = [32, "WARPS"]
 // args   = ["q", "k", "v", "page_table", "lengths", "averages", "statistics", "kv_heads", "pages_per_sequence"]
 //
-// [[launch]]
+// [[variant.split.launch]]
 // kernel = "decode_merge"
 // grid   = ["heads", "sequences"]
 // block  = ["32 * cdiv(depth, 32)"]
 // args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * WARPS"]
+//
+// [variant.split_one_block]
+// title     = "one block per sequence and key head merges its warps' parts; the next keys load while values add up"
+// builds_on = "split"
+// mechanism = ["shared_memory_tile", "fused", "double_buffer"]
+// tune      = { WARPS = [8, 4] }
+//
+// [variant.split_one_block.define]
+// ONE_BLOCK  = "1"
+// AHEAD      = "dtype == 'f32'"
+// UNROLL     = "(4 if CHUNKS * VECTOR <= 16 else 2) // (2 if AHEAD else 1)"
+//
+// [[variant.split_one_block.launch]]
+// kernel = "decode_split"
+// grid   = [1, "kv_heads * HEAD_PARTS", "sequences"]
+// block  = [32, "WARPS"]
+// args   = ["q", "k", "v", "page_table", "lengths", "out", "kv_heads", "pages_per_sequence"]
 // ///
 //
 // There are as many blocks as the GPU holds: each warp has a part of a sequence's tokens, and writes its average with
 // the maximum and the sum of its weights. A second kernel merges the parts. A warp has up to QUERIES query heads of a
 // group in registers, so that each key and value serves all of them. LANES lanes share a token and load 16 bytes at a
 // time: with 8 lanes, 3 shuffles add up the scores of 4 tokens. UNROLL tokens for each lane are in flight. Limit: a
-// warp that computes loads nothing, and its registers leave room for 8 warps on a multiprocessor. Idea: Dao et al.,
+// warp that computes loads nothing, and its registers leave room for 8 warps on a multiprocessor. With ONE_BLOCK, a
+// block for each sequence and key head merges the parts of its warps through shared memory, without a second launch.
+// With AHEAD, the next keys are loaded as soon as the scores are computed, and the next values as soon as the values
+// are added, into the same registers. In bf16 this gains nothing: a token has half the bytes and as much arithmetic,
+// and 4 tokens at once hide more of it. Limit of ONE_BLOCK: too few blocks for a few sequences. Idea: Dao et al.,
 // "Flash-Decoding for long-context inference" (2023).
 #if BF16
 #include <cuda_bf16.h>
@@ -75,12 +102,18 @@ __device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int
     }
 }
 
-// q [sequences][heads][DEPTH]; k, v [pages][PAGE_SIZE][kv_heads][DEPTH]; page_table [sequences][pages_per_sequence];
-// averages [sequences][heads][parts][DEPTH], not yet divided by their sums; statistics: maximum and sum, without DEPTH
+// q and out [sequences][heads][DEPTH]; k, v [pages][PAGE_SIZE][kv_heads][DEPTH];
+// page_table [sequences][pages_per_sequence]; averages [sequences][heads][parts][DEPTH], not yet divided by their sums;
+// statistics: maximum and sum, without DEPTH
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     decode_split(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
-                 const int* __restrict__ page_table, const int* __restrict__ lengths, float* __restrict__ averages,
-                 float2* __restrict__ statistics, int kv_heads, int pages_per_sequence) {
+                 const int* __restrict__ page_table, const int* __restrict__ lengths,
+#if ONE_BLOCK
+                 T* __restrict__ out,
+#else
+                 float* __restrict__ averages, float2* __restrict__ statistics,
+#endif
+                 int kv_heads, int pages_per_sequence) {
     const int lane = threadIdx.x, own = lane % LANES, slot = lane / LANES;
     const int sequence = blockIdx.z, kv_head = blockIdx.y / HEAD_PARTS, first_query = blockIdx.y % HEAD_PARTS * QUERIES;
     const int part = blockIdx.x * WARPS + threadIdx.y, parts = gridDim.x * WARPS, length = lengths[sequence];
@@ -99,14 +132,31 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         for (int i = 0; i < ITEMS; ++i) query[h][i] = element(pack[i / VECTOR], i % VECTOR) * rsqrtf((float)DEPTH);
         maximum[h] = NONE;
     }
-    for (int start = first; start < end; start += STEP) {
-        Pack key[UNROLL][CHUNKS], value[UNROLL][CHUNKS];
+    Pack key[UNROLL][CHUNKS], value[UNROLL][CHUNKS];
+    unsigned row[UNROLL];
+    const auto locate = [&](int start) {
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int token = min(start + u * TOKENS + slot, end - 1);  // beyond the end: the last token, with weight 0
-            const size_t row = (size_t)page_table[token / PAGE_SIZE] * PAGE_SIZE + token % PAGE_SIZE;
-            load_row(key[u], k + row * kv_heads * DEPTH, own);
-            load_row(value[u], v + row * kv_heads * DEPTH, own);
+            row[u] = (unsigned)page_table[token / PAGE_SIZE] * PAGE_SIZE + token % PAGE_SIZE;
+        }
+    };
+    const auto load_rows = [&](Pack(&to)[UNROLL][CHUNKS], const T* from) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) load_row(to[u], from + (size_t)row[u] * kv_heads * DEPTH, own);
+    };
+    if (AHEAD && first < end) {
+        locate(first);
+        load_rows(key, k);
+        load_rows(value, v);
+        locate(first + STEP);
+    }
+    for (int start = first; start < end; start += STEP) {
+        const bool more = start + STEP < end;
+        if (!AHEAD) {
+            locate(start);
+            load_rows(key, k);
+            load_rows(value, v);
         }
         float weight[UNROLL][QUERIES];
 #pragma unroll
@@ -121,6 +171,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 weight[u][h] = start + u * TOKENS + slot < end ? score : __int_as_float(0xff800000);  // -infinity
             }
         }
+        if (AHEAD && more) load_rows(key, k);
 #pragma unroll
         for (int h = 0; h < QUERIES; ++h) {
             float new_maximum = maximum[h];
@@ -139,7 +190,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                     accumulator[h][i] += weight[u][h] * element(value[u][i / VECTOR], i % VECTOR);
             }
         }
+        if (AHEAD && more) {
+            load_rows(value, v);
+            locate(start + 2 * STEP);
+        }
     }
+#if ONE_BLOCK
+    __shared__ float averages[WARPS][QUERIES * DEPTH];
+    __shared__ float2 statistics[WARPS][QUERIES];
+#endif
 #pragma unroll
     for (int h = 0; h < QUERIES; ++h) {
         if (first_query + h >= GROUP) break;
@@ -156,18 +215,42 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 accumulator[h][i] += __shfl_xor_sync(0xffffffffu, accumulator[h][i], step);
             }
         }
+#if ONE_BLOCK
+        float* const to = averages[threadIdx.y] + h * DEPTH;
+        if (lane == 0) statistics[threadIdx.y][h] = make_float2(maximum[h], sum[h]);
+#else
         const size_t at = (first_head + h) * parts + part;
+        float* const to = averages + at * DEPTH;
         if (lane == 0) statistics[at] = make_float2(maximum[h], sum[h]);
+#endif
         if (slot == 0) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) {
                 const int column = i / VECTOR * LANES + own;
-                if (column < COLUMNS) averages[at * DEPTH + column * VECTOR + i % VECTOR] = accumulator[h][i];
+                if (column < COLUMNS) to[column * VECTOR + i % VECTOR] = accumulator[h][i];
             }
         }
     }
+#if ONE_BLOCK
+    __syncthreads();
+    const int thread = threadIdx.y * 32 + lane, outputs = min(QUERIES, GROUP - first_query) * DEPTH;
+    for (int e = thread; e < outputs; e += 32 * WARPS) {
+        const int h = e / DEPTH;
+        float largest = NONE, weights = 0.0f, average = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, statistics[w][h].x);
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const float factor = __expf(statistics[w][h].x - largest);
+            weights += factor * statistics[w][h].y;
+            average += factor * averages[w][e];
+        }
+        out[first_head * DEPTH + e] = (T)(average / weights);
+    }
+#endif
 }
 
+#if !ONE_BLOCK
 // A block merges the parts of one sequence and head. out [sequences][heads][DEPTH]
 extern "C" __global__ void decode_merge(const float* __restrict__ averages, const float2* __restrict__ statistics,
                                         T* __restrict__ out, int parts) {
@@ -186,3 +269,4 @@ extern "C" __global__ void decode_merge(const float* __restrict__ averages, cons
     }
     out[row * DEPTH + d] = (T)(average / sum);
 }
+#endif
