@@ -1,8 +1,11 @@
 // /// opbench
 // title     = "nhwc, global pooling: a block has COLUMNS 16-byte vectors of channels and ROWS threads for each"
 // builds_on = "nhwc_vector"
-// mechanism = ["coalesced", "vectorised_access", "block_reduction", "unrolled", "compile_time_sizes"]
-// tune      = { ROWS = [16, 32, 8], COLUMNS = [8, 16] }
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "unrolled", "compile_time_sizes", "overlapped_launch",
+// ]
+// tune      = { ROWS = [16, 32, 8, 64, 128, 256], COLUMNS = [8, 16, 4, 2] }
+// where     = ["COLUMNS >= 8 if ROWS <= 32 else ROWS * COLUMNS == 256 or ROWS == 256 and COLUMNS == 2"]
 // supports  = { divisor = ["window", "inside"], layout = ["nhwc"], dtype = ["f32", "bf16"] }
 // requires  = ["window == h and window == w and padding == 0", "n * c <= 2147483640"]
 //
@@ -17,12 +20,14 @@
 // grid   = ["n * cdiv(packs, COLUMNS)"]
 // block  = ["COLUMNS", "ROWS"]
 // args   = ["x", "out"]
+// programmatic = true
 // ///
 //
 // Where the window is the whole image there is one output for each channel. One thread for each would read all pixels
 // one after the other; here ROWS threads read every ROWS-th pixel each, and their sums are added in shared memory.
-// COLUMNS vectors of up to 16 bytes are at least 128 bytes that lie together. Limit: HBM; for few channels the loads'
-// latency.
+// COLUMNS vectors of up to 16 bytes are at least 128 bytes that lie together; with fewer of them, one image of few
+// channels has several blocks. Limit: HBM; for few channels the loads' latency.
+#include <opbench/overlap.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -32,11 +37,13 @@ constexpr int GROUPS = (PACKS + COLUMNS - 1) / COLUMNS;
 typedef Packed<T, LANES> Pack;
 
 extern "C" __global__ void __launch_bounds__(ROWS* COLUMNS)
-    avgpool2d_nhwc_block_per_channels(const Pack* __restrict__ x, Pack* __restrict__ out) {
+    avgpool2d_nhwc_block_per_channels(const Pack* x, Pack* __restrict__ out) {
     // x [n][PIXELS][PACKS]; out [n][PACKS]
-    __shared__ float sums[ROWS][COLUMNS * LANES];
+    __shared__ float sums[COLUMNS * LANES][ROWS + 32 / COLUMNS];  // the lanes of a warp use different banks
     const int image = blockIdx.x / GROUPS, pack = blockIdx.x % GROUPS * COLUMNS + threadIdx.x;
     float sum[LANES] = {};
+    let_next_launch_start();
+    wait_for_launches_before();
     if (pack < PACKS) {
         const Pack* source = x + (size_t)image * PIXELS * PACKS + pack;
 #pragma unroll 4
@@ -47,16 +54,22 @@ extern "C" __global__ void __launch_bounds__(ROWS* COLUMNS)
         }
     }
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) sums[threadIdx.y][lane * COLUMNS + threadIdx.x] = sum[lane];
+    for (int lane = 0; lane < LANES; ++lane) sums[lane * COLUMNS + threadIdx.x][threadIdx.y] = sum[lane];
     __syncthreads();
+#pragma unroll
+    for (int half = ROWS / 2; half > 0; half /= 2) {
+        if (threadIdx.y < half) {
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane)
+                sums[lane * COLUMNS + threadIdx.x][threadIdx.y] +=
+                    sums[lane * COLUMNS + threadIdx.x][threadIdx.y + half];
+        }
+        __syncthreads();
+    }
     if (threadIdx.y > 0 || pack >= PACKS) return;
     Vector<T, LANES> result;
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-        float total = 0.0f;
-#pragma unroll
-        for (int row = 0; row < ROWS; ++row) total += sums[row][lane * COLUMNS + threadIdx.x];
-        result.lane(lane) = (T)(total * (1.0f / PIXELS));
-    }
+    for (int lane = 0; lane < LANES; ++lane)
+        result.lane(lane) = (T)(sums[lane * COLUMNS + threadIdx.x][0] * (1.0f / PIXELS));
     out[(size_t)image * PACKS + pack] = result.raw;
 }

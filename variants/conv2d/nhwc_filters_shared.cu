@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "nhwc, small layers: filters and image rows in shared memory, one output per thread"
 // builds_on = "nhwc_direct"
-// mechanism = ["coalesced", "shared_memory_tile", "compile_time_sizes"]
+// mechanism = ["coalesced", "shared_memory_tile", "compile_time_sizes", "overlapped_launch"]
 // tune      = { CHANNELS = [16, 32], COLUMNS = [8, 16] }
 // supports.layout   = ["nhwc"]
 // supports.epilogue = ["none", "bias", "bias_relu", "bias_hardswish", "bias_hardsigmoid", "bias_add", "bias_add_relu"]
@@ -25,6 +25,8 @@
 // kernel = "conv2d_nhwc_filters_shared"
 // grid   = ["n * p * cdiv(q, COLUMNS)", "cdiv(k, CHANNELS)"]
 // block  = ["CHANNELS", "COLUMNS"]
+// programmatic = true
+// early  = ["weight"]
 // shared = "4 * (CHANNELS * (c * r * s + 1 - c * r * s % 2) + r * ((COLUMNS - 1) * stride + s) * c)"
 // ///
 //
@@ -35,6 +37,7 @@
 // to memory, and two shared loads per multiply-add.
 
 #include <opbench/activations.cuh>
+#include <opbench/overlap.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -47,12 +50,12 @@ constexpr int THREADS = CHANNELS * COLUMNS;
 // image [n][h][w][C], weight [k][R][S][C], bias [k], residual and out [n][p][q][k]
 // filters [CHANNELS][PITCH], rows [R][WIDTH]
 extern "C" __global__ void __launch_bounds__(THREADS)
-    conv2d_nhwc_filters_shared(const T* __restrict__ image, const T* __restrict__ weight,
+    conv2d_nhwc_filters_shared(const T* image, const T* __restrict__ weight,
 #if BIAS
                                const T* __restrict__ bias,
 #endif
 #if RESIDUAL
-                               const T* __restrict__ residual,
+                               const T* residual,
 #endif
                                T* __restrict__ out, int n, int c, int h, int w, int k, int r, int s, int stride,
                                int padding) {
@@ -64,10 +67,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int ni = (int)(blockIdx.x / tiles_q / p), k0 = (int)blockIdx.y * CHANNELS;
     const int thread = threadIdx.y * CHANNELS + threadIdx.x, x0 = q0 * STRIDE - padding;
 
+    let_next_launch_start();
     const T* const first_filter = weight + (size_t)k0 * DEPTH;
 #pragma unroll 8
     for (int e = thread; e < CHANNELS * DEPTH; e += THREADS)
         filters[e / DEPTH * PITCH + e % DEPTH] = k0 + e / DEPTH < k ? (float)first_filter[e] : 0.0f;
+    wait_for_launches_before();
 #pragma unroll 4
     for (int e = thread; e < R * WIDTH; e += THREADS) {
         const int y = yo * STRIDE - padding + e / WIDTH, x = x0 + e % WIDTH / C;

@@ -1,5 +1,5 @@
 // /// opbench
-// mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
+// mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k", "overlapped_launch"]
 // supports.epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid"]
 // supports.dtype    = ["f32", "bf16"]
 // define.BF16   = "1 if dtype == 'bf16' else 0"
@@ -16,6 +16,7 @@
 // kernel = "linear_block_rows"
 // grid   = ["cdiv(m, 8) * cdiv(n, ROWS)"]
 // block  = ["THREADS"]
+// programmatic = true
 //
 // [variant.split_k_stream]
 // title     = "one block per ROWS rows of weights, k split over its warps, partial sums added at the end"
@@ -24,7 +25,6 @@
 // [variant.split_k_stream_early]
 // title     = "programmatic dependent launch: the next layer loads its first weights before this one has ended"
 // builds_on = "split_k_stream"
-// mechanism = ["overlapped_launch"]
 // define.EARLY = 1
 // compute_capability = "9.0"
 //
@@ -44,6 +44,7 @@
 // before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
 // notes.
 
+#include <opbench/overlap.cuh>
 #include <opbench/row_stream.cuh>
 using namespace opbench;
 
@@ -70,24 +71,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_block_rows(const T*
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) from[r] = weight + (size_t)min(col0 + r, n - 1) * k;
     float sum[SUMS] = {};
-#if EARLY
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    let_next_launch_start();
+    if (!EARLY) wait_for_launches_before();
     for (int i = threadIdx.x * VEC; i < k; i += THREADS * VEC * DEPTH) {
         uint4 w[DEPTH][ROWS];  // all loads first, so that they are under way together
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) w[d][r] = load16(from[r], i + d * THREADS * VEC, k, aligned);
-#if EARLY
-        if (i < THREADS * VEC) asm volatile("griddepcontrol.wait;" ::: "memory");  // x is of the launch before
-#endif
+        if (EARLY && i < THREADS * VEC) wait_for_launches_before();  // x is of the launch before
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) multiply_rows(sum, w[d], x, row0, i + d * THREADS * VEC, m, k, aligned);
     }
-#if EARLY
-    asm volatile("griddepcontrol.wait;" ::: "memory");  // also by threads beyond k
-#endif
+    if (EARLY) wait_for_launches_before();  // also by threads beyond k
     add_lanes(sum, lane);
     constexpr int LANES = SUMS < 32 ? 32 / SUMS : 1, LEFT = SUMS < 32 ? 1 : SUMS / 32;
     if (lane % LANES == 0) {
