@@ -106,6 +106,33 @@ __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int
     }
 }
 
+// The same in bf16 with 16-byte stores of whole 128-byte lines, through a slab of 2 KB of the warp's own; columns a
+// multiple of 8, rows of out `pitch` elements apart.
+template <int count>
+__device__ __forceinline__ void store_lines(const float (&d)[count], unsigned char* slab, unsigned short* out, int row,
+                                            int column, int rows, int columns, int pitch) {
+    const unsigned lane = threadIdx.x % 32, line = lane % 16, to = shared_address(slab) + line * 128;
+#pragma unroll
+    for (int part = 0; part < (count + 31) / 32; ++part) {
+        if (part > 0) __syncwarp();  // the last lines have been read
+#pragma unroll
+        for (int j = 0; j < min(4, count / 8 - part * 4); ++j) {
+            const float* from = d + part * 32 + j * 8;
+            store_matrices(to + ((2 * j + lane / 16) ^ line % 8) * 16, pack_bf16(from[0], from[1]),
+                           pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));
+        }
+        __syncwarp();
+        const int width = min(8, count / 4 - part * 8), chunk = lane % 8, at = column + part * 64 + chunk * 8;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int one = i * 4 + lane / 8;
+            if (chunk < width && row + one < rows && at < columns)
+                *reinterpret_cast<uint4*>(out + (size_t)(row + one) * pitch + at) =
+                    *reinterpret_cast<const uint4*>(slab + one * 128 + (chunk ^ one % 8) * 16);
+        }
+    }
+}
+
 // The same with TMA stores of 16 rows of 64 bf16, which clip at the edges, through 2 KB slabs of the warp. The slabs
 // alternate: one is written while the other is read. The map's box is 64 x 16.
 template <int slabs = 2>

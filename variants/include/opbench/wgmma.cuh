@@ -44,11 +44,13 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_NAMES_4 "%0, %1, %2, %3"
 #define OPBENCH_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define OPBENCH_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define OPBENCH_NAMES_24 OPBENCH_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define OPBENCH_NAMES_30 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, " OPBENCH_TEN(1) OPBENCH_TEN(2)
 #define OPBENCH_NAMES_32 OPBENCH_NAMES_30 "%30, %31"
 #define OPBENCH_NAMES_48 OPBENCH_NAMES_30 OPBENCH_TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47"
 #define OPBENCH_NAMES_60 OPBENCH_NAMES_30 OPBENCH_TEN(3) OPBENCH_TEN(4) OPBENCH_TEN(5)
 #define OPBENCH_NAMES_64 OPBENCH_NAMES_60 "%60, %61, %62, %63"
+#define OPBENCH_NAMES_72 OPBENCH_NAMES_60 OPBENCH_TEN(6) "%70, %71"
 #define OPBENCH_NAMES_90 OPBENCH_NAMES_60 OPBENCH_TEN(6) OPBENCH_TEN(7) OPBENCH_TEN(8)
 #define OPBENCH_NAMES_96 OPBENCH_NAMES_90 "%90, %91, %92, %93, %94, %95"
 #define OPBENCH_NAMES_112 OPBENCH_NAMES_90 OPBENCH_TEN(9) OPBENCH_TEN(10) "%110, %111"
@@ -57,9 +59,11 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_4(I) "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3])
 #define OPBENCH_SUMS_8(I) OPBENCH_SUMS_4(I), OPBENCH_SUMS_4(I + 4)
 #define OPBENCH_SUMS_16(I) OPBENCH_SUMS_8(I), OPBENCH_SUMS_8(I + 8)
+#define OPBENCH_SUMS_24(I) OPBENCH_SUMS_16(I), OPBENCH_SUMS_8(I + 16)
 #define OPBENCH_SUMS_32(I) OPBENCH_SUMS_16(I), OPBENCH_SUMS_16(I + 16)
 #define OPBENCH_SUMS_48(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_16(I + 32)
 #define OPBENCH_SUMS_64(I) OPBENCH_SUMS_32(I), OPBENCH_SUMS_32(I + 32)
+#define OPBENCH_SUMS_72(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_8(I + 64)
 #define OPBENCH_SUMS_96(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_32(I + 64)
 #define OPBENCH_SUMS_112(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_48(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
@@ -85,9 +89,11 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
     OPBENCH_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8")
     OPBENCH_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12")
     OPBENCH_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20")
+    OPBENCH_WGMMA(48, 24, "%24", "%25", "%26", "%27", "%28")
     OPBENCH_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36")
     OPBENCH_WGMMA(96, 48, "%48", "%49", "%50", "%51", "%52")
     OPBENCH_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
+    OPBENCH_WGMMA(144, 72, "%72", "%73", "%74", "%75", "%76")
     OPBENCH_WGMMA(192, 96, "%96", "%97", "%98", "%99", "%100")
     OPBENCH_WGMMA(224, 112, "%112", "%113", "%114", "%115", "%116")
     OPBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
