@@ -115,7 +115,7 @@ def _propose(
     launched_elsewhere = {launch.kernel for launch in file.launches} & kernels.keys() - {
         launch.kernel for launch in launches
     }
-    if launches and launched_elsewhere:
+    if launches and launched_elsewhere and program.starts_at_main:
         names = ", ".join(sorted(launched_elsewhere))
         proposal.notes.append(
             f"launches of {names} are in functions that nothing calls; add these launches to the header"
@@ -542,12 +542,19 @@ class _Writer:
         try:
             number = self._evaluate(tokens, launched_kernel)
         except UnsupportedExpression as error:
-            name = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
+            variable = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
+            name = plain_name(variable)
+            option = f"{name}={self._example_size(variable)}" if is_identifier(name) else "NAME=1024"
+            remedy = (
+                "give the value with"
+                if is_identifier(name)
+                else "assign it to a variable NAME, and give its value with"
+            )
             raise UsageError(
-                f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); give the value with: "
-                + next_command("check", self.path, size=f"{plain_name(name)}={self._example_size(name)}"),
+                f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); {remedy}: "
+                + next_command("check", self.path, size=option),
                 kind="unreadable-expression",
-                subject=name,
+                subject=variable,
             ) from None
         return self._expression(tokens, number, launched_kernel)
 

@@ -162,6 +162,15 @@ def test_an_input_replaces_a_first_value_that_is_no_size(tmp_path: Path) -> None
     assert plan(tmp_path, text.replace("n = 0", "n = 32")).launches[0].args == ("x", 32)
 
 
+def test_an_expression_without_a_variable_is_to_get_one(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(float* x) { x[0] = 1; }\n"
+        "int main() { float* x; cudaMalloc(&x, 4); k<<<blocks_of(7), 32>>>(x); }\n"
+    )
+    with pytest.raises(UsageError, match=r"assign it to a variable NAME, .*--size NAME=1024"):
+        plan(tmp_path, text)
+
+
 def test_an_unknown_side_of_a_block_is_asked_for_with_a_usual_one(tmp_path: Path) -> None:
     text = (
         "__global__ void k(float* x) { x[0] = 1; }\n"
