@@ -158,6 +158,8 @@ class Conv3d(Conv3dGeometry):
             cls(n=1, c=4, d=3, h=4, w=9, k=2, t=2, r=2, s=2, **nhwc),
             cls(n=1, c=64, h=9, w=10, k=64, **image, **same, groups=8, **nhwc, **bf16),
             cls(n=2, c=32, h=11, w=8, k=32, **image, **same, groups=2, stride_h=2, stride_w=2, **nhwc, **relu, **bf16),
+            cls(n=2, c=72, h=14, w=61, k=72, **image, **same, groups=9, **nhwc, **bias, **bf16),
+            cls(n=1, c=32, h=33, w=7, k=32, **image, **same, groups=2, **nhwc, **relu, **bf16),
             cls(n=1, c=96, d=3, h=6, w=7, k=96, t=3, r=3, s=3, padding_d=1, groups=12, **nhwc, **bias, **bf16),
             cls(n=1, c=24, w=61, k=32, **line, s=3, stride_w=2, dilation_w=4, padding_w=4, **nhwc, **bias, **bf16),
             cls(n=1, c=16, w=256, k=8, **line, s=3, **nhwc, **relu),
