@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from opbench.checking.verdict import judge, sums_stay_exact
+from opbench.kernels.activated_product import ActivatedProduct
 from opbench.kernels.magnitude import reference_subtracts
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, magnitude_of_rounded, rounded
@@ -110,9 +111,12 @@ def test_rounding_to_half_and_a_wrong_element_are_still_caught(function: Functio
 
 @pytest.mark.parametrize("name", CATALOG.operator_names())
 def test_no_shipped_operator_that_takes_the_default_subtracts(name: str) -> None:
-    """So that each allowance is the reference on absolute values, as ever."""
+    """So that each allowance is the reference on absolute values, as ever.
+
+    A product with an activation takes the default, except for hardsigmoid, which would hide the size of its sum.
+    """
     operator = CATALOG.operator(name)
-    own = operator.magnitude_outputs is not Operator.magnitude_outputs
+    own = operator.magnitude_outputs not in (Operator.magnitude_outputs, ActivatedProduct.magnitude_outputs)
     assert any(map(reference_subtracts, operator.examples())) == own
 
 
