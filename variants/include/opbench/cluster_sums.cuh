@@ -1,0 +1,52 @@
+// Sums whose depth is split over the blocks of a cluster. Each block leaves its part of a tile in its shared memory and
+// adds some rows of all parts in the order of the blocks: no part reaches memory, and there is no second launch.
+#pragma once
+#include <opbench/barrier.cuh>
+#include <opbench/gradients.cuh>
+
+namespace opbench {
+
+// As store_gradient, for the `split` blocks of a cluster, which have the same tile; all threads of them call it. `warp`
+// has the first row and column of the warp's part of the tile.
+template <class Block, int split, Epilogue epilogue, class Out, class Warp, class Rows = SameRows>
+__device__ __forceinline__ void store_cluster_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
+                                                       const Out* other, const Warp& warp, const BlockPlace& tile,
+                                                       int rows, int columns, const Rows& place = Rows()) {
+    constexpr int pitch = Block::bn + 8, share = Block::bm / split, quads = Block::bn / 4;
+    static_assert(Block::bm % split == 0, "each block stores as many rows");
+    static_assert(Block::bm * pitch * 4 <= Block::stages * Block::stage_bytes, "the sums fit where the stages were");
+    const int lane = threadIdx.x % 32, rank = (int)cluster_rank();
+    float* const own = reinterpret_cast<float*>(memory) + (warp.m + lane / 4) * pitch + warp.n + lane % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < Block::tm * Block::tn * 2; ++e) {
+        const int mi = e / (Block::tn * 2), ni = e / 2 % Block::tn, half = e % 2;
+        store_pair(own + (mi * 16 + half * 8) * pitch + ni * 8, sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
+    }
+    cluster_sync();
+    unsigned from[split];
+#pragma unroll
+    for (int z = 0; z < split; ++z) from[z] = address_in(shared_address(memory) + rank * share * pitch * 4, z);
+    for (int e = threadIdx.x; e < share * quads; e += Block::threads) {
+        const int row = tile.row + rank * share + e / quads, column = tile.column + e % quads * 4;
+        if (row >= rows || column >= columns) continue;
+        float4 part[split];
+#pragma unroll
+        for (int z = 0; z < split; ++z) part[z] = load_four_there(from[z] + (e / quads * pitch + e % quads * 4) * 4);
+        float total[4] = {};
+#pragma unroll
+        for (int z = 0; z < split; ++z)
+            total[0] += part[z].x, total[1] += part[z].y, total[2] += part[z].z, total[3] += part[z].w;
+        const size_t to = (size_t)place(row) * columns + column;
+        if (columns % 4 == 0) {
+            finish_vector<epilogue>(out + to, total, epilogue == plain ? nullptr : other + to);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (column + i < columns)
+                    out[to + i] = Out(finished<epilogue>(total[i], epilogue == plain ? 0.0f : (float)other[to + i]));
+        }
+    }
+    cluster_sync();  // the other blocks have read what this block wrote
+}
+
+}  // namespace opbench
