@@ -82,9 +82,9 @@
 // Limit: few blocks for a small image, each with another depth. Idea: NVIDIA CUTLASS, "strided dgrad".
 
 #include <opbench/gradients.cuh>
-#include <opbench/image_rows.cuh>
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>
+#include <opbench/strided_phases.cuh>
 using namespace opbench;
 
 typedef Product<Format::PRODUCT> P;
@@ -95,47 +95,6 @@ typedef P::T T;
 __device__ __forceinline__ int positions_before(int r, int stride, int residue) {
     return r / stride * residue + min(r % stride, residue);
 }
-
-// The rows, or the columns, of one residue.
-struct Residue {
-    int taps, pixels, first, origin;  // filter positions; pixels; the first one; its first position's row of dout
-
-    __device__ __forceinline__ Residue(int residue, int r, int h, int stride, int padding)
-        : taps((r - residue + stride - 1) / stride), first(((residue - padding) % stride + stride) % stride) {
-        pixels = first < h ? (h - first + stride - 1) / stride : 0;
-        if (taps < 0) taps = 0;
-        origin = (first + padding - residue) / stride - (taps - 1);
-    }
-};
-
-// The pixels of one phase, and the filter over dout that gives their gradient.
-struct Phase {
-    Residue down, across;
-    int n, c, h, w, r, s;  // dout and the filter, as Image has them
-    int height, width, stride;
-
-    __device__ __forceinline__ Phase(const Residue& down, const Residue& across, int n, int k, int p, int q, int height,
-                                     int width, int stride)
-        : down(down), across(across), n(n), c(k), h(p), w(q), r(across.taps ? down.taps : 0), s(max(across.taps, 1)),
-          height(height), width(width), stride(stride) {}
-    __device__ __forceinline__ int pixels() const { return n * down.pixels * across.pixels; }
-    __device__ __forceinline__ int depth() const { return r * s * c; }
-    __device__ __forceinline__ Window window(int m) const {
-        if (m >= pixels()) return {0, ~0u};
-        const int plane = down.pixels * across.pixels, pixel = m % plane;
-        const int y = pixel / across.pixels + down.origin, x = pixel % across.pixels + across.origin;
-        const int first_i = min(max(-y, 0), r), last_i = max(min(h - y, r), first_i);
-        const int first_j = min(max(-x, 0), s), last_j = max(min(w - x, s), first_j);
-        const unsigned inside = ((1u << last_i) - (1u << first_i)) | ((1u << last_j) - (1u << first_j)) << 16;
-        return {(m / plane * h * w + y * w + x) * c, ~inside};
-    }
-    // The pixel of the image that is the m-th of the phase.
-    __device__ __forceinline__ int operator()(int m) const {
-        const int plane = down.pixels * across.pixels, pixel = m % plane;
-        const int y = pixel / across.pixels * stride + down.first, x = pixel % across.pixels * stride + across.first;
-        return (m / plane * height + y) * width + x;
-    }
-};
 
 // weight [k][r][s][c]; turned: for each phase [c][its positions][k], positions backwards
 extern "C" __global__ void __launch_bounds__(256)

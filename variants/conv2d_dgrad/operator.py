@@ -132,5 +132,8 @@ class Conv2dDgrad(Conv2dGeometry):
             cls(n=1, c=40, h=7, w=10, k=132, r=1, s=1, stride=2, **nhwc, **mask),
             cls(n=1, c=19, h=10, w=13, k=40, r=4, s=5, stride=3, padding=2, **nhwc, **add, **bf16),
             cls(n=1, c=24, h=8, w=10, k=36, r=2, s=2, stride=2, **nhwc),
+            cls(n=1, c=68, h=5, w=6, k=64, r=3, s=3, stride=2, padding=1, **nhwc, **mask),
+            cls(n=2, c=20, h=7, w=4, k=32, r=2, s=3, stride=3, padding=1, **nhwc, **add),
+            cls(n=1, c=132, h=18, w=17, k=96, r=3, s=1, stride=2, **nhwc),
             cls(n=1, c=24, h=9, w=7, k=12, r=2, s=3, stride=2, padding=1, **nhwc, **bf16),
         ]
