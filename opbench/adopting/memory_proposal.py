@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,8 +46,9 @@ from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket,
 
 ASSUMED_ONLY_SIZE = 1000
 """The assumed size of a host function that nothing calls and that has one size; it is no multiple of a block."""
-ASSUMED_SIZE_OF_SEVERAL = 64
-"""The assumed value of each size of a host function that nothing calls and that has several sizes."""
+ASSUMED_SIZE_OF_SEVERAL, MAX_ASSUMED_TILE = 64, 256
+"""The assumed value of each size of a host function that nothing calls and that has several sizes, unless a template
+argument up to the second number is larger: it may be a tile, and kernels without bounds checks need whole tiles."""
 ASSUMED_UNLAUNCHED_SIZE = 1024
 """The assumed size of a kernel that nothing launches; it is a multiple of usual blocks."""
 ASSUMED_SHARED_BYTES = 16 << 10
@@ -323,7 +325,7 @@ class _Writer:
         sizes = [name for name in needed_names if name not in block_sizes and name not in small_sizes]
         single_size = ASSUMED_UNLAUNCHED_SIZE if self.has_assumed_launches else ASSUMED_ONLY_SIZE
         self.replacement_values |= dict.fromkeys(
-            sizes, str(single_size if len(sizes) == 1 else ASSUMED_SIZE_OF_SEVERAL)
+            sizes, str(single_size if len(sizes) == 1 else max(ASSUMED_SIZE_OF_SEVERAL, self._largest_tile()))
         )
         self.replacement_values |= {
             name: str(size) for name, size in (small_sizes | block_sizes).items() if name in needed_names
@@ -383,6 +385,22 @@ class _Writer:
             if len(unknown_names) == 1 and not unknown_names & self._block_sizes(launched_kernel).keys():
                 result |= dict.fromkeys(unknown_names)
         return list(result)
+
+    def _largest_tile(self) -> int:
+        """Return the largest template argument of a launch that may be a tile, not its number of threads; 0 if none."""
+        tiles = [0]
+        for launched_kernel in self.launched_kernels:
+            if launched_kernel.launch is None or not launched_kernel.launch.template:
+                continue
+            values_by_name = self._values_at(launched_kernel)
+            components = grid_components(launched_kernel.launch.configuration[1], values_by_name)
+            try:
+                threads = math.prod(self._evaluate(component, launched_kernel) for component in components)
+            except UnsupportedExpression:
+                threads = 0
+            numbers = map(int, re.findall(r"\b\d+\b", template_arguments(launched_kernel, values_by_name)))
+            tiles += [number for number in numbers if number not in (threads, 0) and number <= MAX_ASSUMED_TILE]
+        return max(tiles)
 
     def _needed_expressions(self) -> Iterator[Sequence[Token]]:
         """Yield the expressions of grids, blocks and whole numbers, and the values of all needed variables."""

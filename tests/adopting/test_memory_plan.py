@@ -555,6 +555,22 @@ def test_a_batch_is_assumed_to_be_small_if_there_are_other_sizes(tmp_path: Path)
     assert plan(tmp_path, text.replace("* heads", "")).launches[0].args == ("x", 64, 64, 1, 1)
 
 
+def test_sizes_are_assumed_to_be_no_smaller_than_a_tile(tmp_path: Path) -> None:
+    """A kernel without bounds checks overwrites its own elements if a row is shorter than its tile."""
+    text = """\
+template <int THREADS, int TILE_M, int TILE_N>
+__global__ void fill(float* c, int m, int n) {
+    for (int e = threadIdx.x; e < TILE_M * TILE_N; e += THREADS)
+        c[(blockIdx.y * TILE_M + e / TILE_N) * n + blockIdx.x * TILE_N + e % TILE_N] = 1;
+}
+void run(float* c, int m, int n) {
+    constexpr int THREADS = 256, TILE_M = 32, TILE_N = 128;
+    fill<THREADS, TILE_M, TILE_N><<<dim3((n + TILE_N - 1) / TILE_N, (m + TILE_M - 1) / TILE_M), THREADS>>>(c, m, n);
+}
+"""
+    assert plan(tmp_path, text).sizes == {"m": 128, "n": 128}
+
+
 def test_a_shift_in_a_template_argument_does_not_end_the_arguments(tmp_path: Path) -> None:
     text = (
         "template <int WARPS> __global__ void k(float* x) { x[WARPS] = 1; }\n"
