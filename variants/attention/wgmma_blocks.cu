@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "heads of 64 numbers: two blocks on a multiprocessor, or two warpgroups that share keys"
+// title     = "head dimension 64: two blocks per multiprocessor, or two warpgroups that split the keys"
 // builds_on = "wgmma"
 // mechanism = [
 //     "fewer_passes", "compile_time_sizes", "shared_memory_tile", "register_tile", "double_buffer", "tma",

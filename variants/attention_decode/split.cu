@@ -52,7 +52,7 @@
 // args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * WARPS"]
 //
 // [variant.split_one_block]
-// title     = "one block per sequence and key head merges its warps' parts; the next keys load while values add up"
+// title     = "one block per sequence and key head: warps split the tokens, and shared memory merges their results"
 // builds_on = "split"
 // mechanism = ["shared_memory_tile", "fused", "double_buffer"]
 // tune      = { WARPS = [8, 4] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "narrow groups: TMA copies all rows of a tile at once, and warps multiply rows as they arrive"
+// title     = "narrow groups: TMA copies all rows of a tile at once; each row is multiplied when it arrives"
 // builds_on = "nhwc_grouped_mma"
 // mechanism = [
 //     "coalesced", "vectorised_access", "compile_time_sizes", "shared_memory_tile", "register_tile",

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "small images: a thread loads a filter and a window of two channels at once, before it multiplies"
+// title     = "small images: one thread per output pixel and two channels; all its loads come before its products"
 // builds_on = "nhwc_columns"
 // mechanism = ["coalesced", "compile_time_sizes", "vectorised_access", "register_tile", "overlapped_launch"]
 // tune      = { PIXELS = [1, 2], BLOCK = [128, 64] }

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "TMA copies all rows of a tile at once; a thread walks down the rows and keeps sums of r rows of outputs"
+// title     = "TMA copies all rows of a tile at once; each thread computes columns of outputs in registers"
 // builds_on = "nhwc_columns"
 // mechanism = [
 //     "coalesced", "compile_time_sizes", "register_tile", "shared_memory_tile", "async_copy", "tma",

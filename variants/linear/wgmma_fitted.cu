@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "a tile a block, its width chosen so that the tiles of few rows fill the GPU once"
+// title     = "one output tile per block, of a width with which the tiles fill all multiprocessors once"
 // builds_on = "wgmma_bf16"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",

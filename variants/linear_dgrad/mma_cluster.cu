@@ -24,7 +24,7 @@
 // args    = ["dout", "weight", "out?", "a?", "dx", "m", "n", "k"]
 //
 // [variant.mma_tf32_cluster]
-// title     = "mma_tf32_split with the SPLIT blocks of a tile in a cluster, which add their sums in shared memory"
+// title     = "split-K over the blocks of a cluster, which add their sums in shared memory"
 // builds_on = "mma_tf32_split"
 // product   = "tf32"
 // tune      = { BM = [16, 64], BN = [32, 64], WN = [16, 32], STAGES = [4], SPLIT = [8, 4] }
