@@ -308,3 +308,23 @@ def test_unknown_orders_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OPBENCH_CPU_ORDER", "sideways")
     with refuses("not-allowed", "OPBENCH_CPU_ORDER", value="sideways"):
         bench.run('extern "C" __global__ void none() {}', "none", (1, 1, 1), (1, 1, 1))
+
+
+@pytest.mark.parametrize(("more", "given"), [(232, True), (240, False)])
+def test_warpgroups_share_the_registers_of_the_launch(bench: Bench, more: int, given: bool) -> None:
+    """384 threads get 168 registers each, the largest multiple of 8 that fits: 64512 and not 65536."""
+    text = f"""\
+extern "C" __global__ void k(int* out) {{
+  if (threadIdx.x < 128) {{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+  }} else {{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 {more};");
+  }}
+  out[threadIdx.x] = 1;
+}}
+"""
+    out = bench.backend.allocate("out", (384,), "i32")
+    found = bench.backend.trace(
+        bench.request(text, "k"), [KernelLaunch("k", (1, 1, 1), (384, 1, 1), 0, ("out",))], {"out": out}
+    ).findings
+    assert [one.kind for one in found] == ([] if given else ["deadlock"])

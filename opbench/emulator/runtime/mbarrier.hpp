@@ -235,8 +235,12 @@ void opb_set_registers(unsigned count, const void* at) {
     if (!worker->events->registers[group]) return;
     all += worker->events->registers[group] * 128;
   }
-  if (all <= 65536) return;
-  report_at(worker, kReportStuck, site, "setmaxnreg waits for ever: the warpgroups ask for %u registers of 65536", all);
+  // A launch gives all threads the same number of registers, a multiple of 8.
+  const uint32_t threads = (worker->threads + kLanes - 1) / kLanes * kLanes, each = 65536 / threads / 8 * 8;
+  const uint32_t given = threads * (each < 256 ? each : 256);
+  if (all <= given) return;
+  report_at(worker, kReportStuck, site, "setmaxnreg waits for ever: the warpgroups ask for %u registers of %u", all,
+            given);
   abandon_launch(worker);
 }
 }
