@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from opbench.errors import UsageError
 from opbench.judging.document import VerdictDocument
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
@@ -123,6 +122,6 @@ def test_a_confined_check_does_not_load_the_task_that_a_kernel_names(tmp_path: P
     kernel = next(kernel for kernel in KERNELS if kernel.name == "linear")
     (tmp_path / "linear.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     (path := tmp_path / "linear.cu").write_text(kernel.text(str(tmp_path)))
-    with pytest.raises(UsageError, match="--untrusted"):
+    with refuses("python-file", "linear.py", allowed="--trust"):
         require_confinable([path], CheckOptions(untrusted=True), "cpu")
     assert not (tmp_path / "ran").exists()
