@@ -141,7 +141,7 @@ def main() -> None:
 
 def print_sizes() -> None:
     """Print one line per package and per total."""
-    for package in sorted(path for path in (ROOT / "opbench").iterdir() if path.is_dir()):
+    for package in sorted(path for path in (ROOT / "opbench").iterdir() if path.is_dir() and sources(path)):
         print(f"{lines(sources(package)):>8,} lines  opbench/{package.name}")
     for name in ("opbench", "variants", "tests"):
         print(f"{lines(sources(ROOT / name)):>8,} lines  {name} in all")
