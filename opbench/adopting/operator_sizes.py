@@ -13,6 +13,8 @@ from opbench.adopting.host_program import HostProgram, product
 from opbench.adopting.matching import NON_INTEGER_TYPE, Match, axis_defaults, tensor_axes
 from opbench.adopting.parsed_file import LaunchedKernel
 from opbench.adopting.proposal import Proposal, grid_components
+from opbench.errors import OpbenchError
+from opbench.kernels.expression import evaluate, names
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.kernels.torch_task import TorchOperator
@@ -246,8 +248,13 @@ class LaunchSizes:
         self._contradict_grid(grid, axes)
         names_in_launch = {word for text in (*grid, *block) for word in re.findall(r"[A-Za-z_]\w*", text)}
         if not has_grid_stride_loop:
-            for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)\b(?!\) \+ 1)", " ".join((*grid, *block))):
-                if axis in axes and axis not in self.required_sizes:
+            quotients = [
+                (text, axis, divisor)
+                for text in (*grid, *block)
+                for axis, divisor in re.findall(r"(?<![\w(])\(?(\w+)\)? // (\w+)\b(?!\) \+ 1)", text)
+            ]
+            for text, axis, divisor in quotients:
+                if axis in axes and axis not in self.required_sizes and not _grows_for_a_remainder(text, axis, divisor):
                     self.proposal.require(f"{axis} % {divisor} == 0")
                     reason = f"the launch divides {axis} by {divisor} without rounding up"
                     self.proposal.guess(axis, f"a multiple of {divisor}", reason)
@@ -474,3 +481,16 @@ class LaunchSizes:
                 text = f"'{name}' is no tensor of {self.match.operator}, and its size cannot be read"
                 self.proposal.contradict("tensors", name, text)
         return result
+
+
+def _grows_for_a_remainder(text: str, axis: str, divisor: str) -> bool:
+    """Return whether a grid has more blocks for one element more than a multiple of the divisor.
+
+    It then rounds up, however that is written: `n // 256 + (n % 256 != 0)`.
+    """
+    step = int(divisor) if divisor.isdigit() else 64
+    with contextlib.suppress(OpbenchError):
+        scope = {**dict.fromkeys(names(text), 1), divisor: step}
+        multiple, more = (evaluate(text, {**scope, axis: size}) for size in (4 * step, 4 * step + 1))
+        return bool(more > multiple)
+    return False

@@ -750,6 +750,22 @@ def test_a_quotient_of_whole_numbers_is_rounded_up_by_nothing(tmp_path: Path) ->
     assert found.requires == [] and 'grid = ["cdiv(n, 128)"]' in launch_line(found)
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        "count / 128 + (count % 128 != 0)",
+        "count / 128 + (count % 128 ? 1 : 0)",
+        "count % 128 == 0 ? count / 128 : count / 128 + 1",
+        "count / 128 + !!(count % 128)",
+    ],
+)
+def test_a_remainder_that_gets_a_block_is_no_requirement(tmp_path: Path, blocks: str) -> None:
+    """Else the check would try no size at which the kernel's guard matters."""
+    path = tmp_path / "pairs.cu"
+    path.write_text(SUM_OF_PAIRS.replace("(count + 127) / 128", blocks))
+    assert propose(read_file(path), ALL_OPERATORS).requires == []
+
+
 GEMM = """\
 __global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
     int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
