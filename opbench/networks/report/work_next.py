@@ -29,7 +29,7 @@ class WorkNode(NodeGroup):
         node = self.nodes[0]
         return (
             f"{self.name}: {units.time(self.kernel_s)}, lower bound {units.time(self.bound_s)} ({node.bound}): "
-            f"{units.time(self.recoverable_s)} above it, {units.percent(self.share)} of the network; "
+            f"{units.time(self.recoverable_s)} above it, {units.percent(self.share)} of all nodes; "
             f"{node.operator}/{''.join(variant_of(node))}"
         )
 
