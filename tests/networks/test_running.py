@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from opbench.graph.saving import save
 from opbench.graph.zoo import alexnet
 from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import TimedCase
+from opbench.networks.plan.plan import TimedCase, save_plan
 from opbench.networks.plan.running import make_graph, run_network
 from opbench.networks.records.network import Record, read_network
 from support.checks.errors import Refusal, refuses, refuses_name
@@ -102,6 +103,18 @@ def test_nonsense_is_refused_in_words(tmp_path: Path, changes: dict[str, Any], r
     with refuses(refusal):
         run(tmp_path, **{"network": "lenet", **changes})
     assert not (tmp_path / "out" / "network.json").exists()
+
+
+def test_a_plan_that_is_older_than_a_pass_keeps_its_nodes(tmp_path: Path) -> None:
+    options = NetOptions("mobilenetv3", {"size": 32, "width": 25}, without=("fuse_hardswish", "fuse_residual"))
+    graph, plan, _ = plan_network(apply_enabled_passes(make_graph(options), options)[0], options, {}, "", 132)
+    save_plan(plan, tmp_path / "plan.json")
+    followed = replace(options, without=(), plan=tmp_path / "plan.json")
+    fused, rewrites = apply_enabled_passes(make_graph(followed), followed)
+    assert {one.name for one in rewrites if not one.on} == {"fuse_hardswish", "fuse_residual"}
+    again, same_plan, _ = plan_network(fused, followed, {}, "", 132)
+    assert [node.name for node in again.nodes] == [node.name for node in graph.nodes]
+    assert same_plan.cases(again).keys() == plan.cases(graph).keys()
 
 
 NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h100" / "networks").iterdir())

@@ -57,16 +57,25 @@ class Rewrite:
 
 
 def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
-    """Apply the enabled passes; return the graph and the changes of each pass."""
+    """Apply the enabled passes; return the graph and the changes of each pass.
+
+    A pass that would remove a node that the plan of `options` names is not applied: the plan is older than the pass.
+    """
     for name in options.without:
         if name not in (pass_names := (*PASSES, PREPARE_WEIGHTS)):
             raise UsageError(unknown_name("pass", name, pass_names, place="--disable"))
+    plan = load_plan(options.plan, graph.name, "", options.precision) if options.plan is not None else None
     rewrites = []
     for name, apply in PASSES.items():
-        notes: list[str] = []
-        if name not in options.without:
-            graph, notes = apply(graph)
-        rewrites.append(Rewrite(name, name not in options.without, tuple(notes)))
+        is_enabled, notes = name not in options.without, list[str]()
+        if is_enabled:
+            rewritten, notes = apply(graph)
+            removed = {node.name for node in graph.nodes} - {node.name for node in rewritten.nodes}
+            if plan is not None and (planned := sorted(removed & plan.choices.keys())):
+                is_enabled, notes = False, [f"not applied, because the plan has a variant for {planned[0]}"]
+            else:
+                graph = rewritten
+        rewrites.append(Rewrite(name, is_enabled, tuple(notes)))
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
         rewrites.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
