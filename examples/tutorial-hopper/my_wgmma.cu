@@ -1,6 +1,6 @@
 // /// opbench
 // operator    = "matmul"
-// title       = "bf16 by wgmma, fed by TMA: one copy a tile, one stage"
+// title       = "bf16 wgmma with TMA: one copy per tile, a single stage"
 // product     = "bf16"
 // supports    = { dtype = ["bf16"], b_order = ["col"] }
 // requires    = ["k % 8 == 0 and n % 8 == 0"]
