@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -392,14 +393,14 @@ class _Writer:
         for launched_kernel in self.launched_kernels:
             if launched_kernel.launch is None or not launched_kernel.launch.template:
                 continue
-            values_by_name = self._values_at(launched_kernel)
-            components = grid_components(launched_kernel.launch.configuration[1], values_by_name)
-            try:
-                threads = math.prod(self._evaluate(component, launched_kernel) for component in components)
-            except UnsupportedExpression:
-                threads = 0
-            numbers = map(int, re.findall(r"\b\d+\b", template_arguments(launched_kernel, values_by_name)))
-            tiles += [number for number in numbers if number not in (threads, 0) and number <= MAX_ASSUMED_TILE]
+            block = grid_components(launched_kernel.launch.configuration[1], self._values_at(launched_kernel))
+            threads = 0
+            with contextlib.suppress(UnsupportedExpression):
+                threads = math.prod(self._evaluate(component, launched_kernel) for component in block)
+            for argument in split(tokens_of(launched_kernel.launch.template)[1:-1], ","):
+                with contextlib.suppress(UnsupportedExpression):  # It may be a type.
+                    number = self._evaluate(argument, launched_kernel)
+                    tiles += [number] if number != threads and number <= MAX_ASSUMED_TILE else []
         return max(tiles)
 
     def _needed_expressions(self) -> Iterator[Sequence[Token]]:

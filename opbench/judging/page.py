@@ -56,6 +56,7 @@ def verdict_page(document: VerdictDocument) -> str:
         document=document,
         sections=[(name, getattr(document, field)) for field, name in SECTIONS],
         faults=faults_in_document(document),
+        marks=STATUS_MARKS,
         file=FILE,
         environment=flat_rows({k: v for k, v in document.judged.environment.items() if v not in (None, "", [])}),
     )

@@ -548,8 +548,8 @@ def _rerun(judgement: Judgement, fault: Fault, seed: int) -> str:
     problem = str(case.problem)
     settings = judgement.settings
     in_cage = not settings.no_cage
-    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": in_cage}
-    options["trust"] = settings.trust and in_cage
+    trust = settings.trust and in_cage
+    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": in_cage, "trust": trust}
     return next_command("check", target, variants=settings.variants, **options)
 
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from opbench.graph.graph import Graph
 from opbench.graph.passes import rebuild_graph, with_modes
 from opbench.graph.values import Node
+from opbench.kernels.activated_product import EXACT, ActivatedProduct
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-
-SMOOTH_EPILOGUES = ("bias_gelu_tanh", "bias_hardswish", "bias_hardsigmoid")
-"""Epilogues with an activation of `elementwise`."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ def fusion_of(problem: Operator) -> Fusion | None:
     epilogue = str(problem.axes.get("epilogue"))
     if problem.name == "conv2d" and epilogue in ("bias_add", "bias_add_relu"):
         return _fused_epilogue(problem, epilogue.removeprefix("bias_"), {"a": "", "b": "residual"})
-    if problem.name in ("conv2d", "depthwise_conv2d", "linear") and epilogue in SMOOTH_EPILOGUES:
-        return _fused_epilogue(problem, epilogue.removeprefix("bias_"), {"a": ""})
+    if isinstance(problem, ActivatedProduct) and problem.activation not in EXACT:
+        return _fused_epilogue(problem, problem.activation, {"a": ""})
     return _fused_upsampling(problem) if problem.name == "upsample_concat_conv2d" else None
 
 

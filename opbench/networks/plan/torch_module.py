@@ -255,12 +255,10 @@ class _NodeCalls:
 
     def outputs_of(self, result: Call) -> list[Call | None]:
         """Add the epilogue of the node to its result; return one call for each output."""
-        if "relu" in str(self.axes.get("epilogue", "")) or self.axes.get("op") == "add_relu":
-            result = self.call(self.functional.relu, result)
-        activation = activation_of(str(self.axes.get("epilogue", "")))
+        activation = "relu" if self.axes.get("op") == "add_relu" else activation_of(str(self.axes.get("epilogue", "")))
         if activation == "gelu_tanh":
             result = self.call(self.functional.gelu, result, approximate="tanh")
-        elif activation in ("hardswish", "hardsigmoid"):
+        elif activation in ("relu", "hardswish", "hardsigmoid"):
             result = self.call(getattr(self.functional, activation), result)
         count = len(self.node.outputs)
         if count == 1:
