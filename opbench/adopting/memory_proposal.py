@@ -553,22 +553,22 @@ class _Writer:
         """
         return number_of(tokens, self._values_at(launched_kernel))
 
-    def _size_text(self, tokens: Sequence[Token], subject: str, launched_kernel: LaunchedKernel | None = None) -> str:
+    def _size_text(
+        self, tokens: Sequence[Token], subject: str, name: str, launched_kernel: LaunchedKernel | None = None
+    ) -> str:
         """Return a host expression as an expression of the header's sizes, or as a number.
 
-        `subject` names the expression in the error. Raises UsageError with the option to pass if the value is unknown.
+        `subject` says in the error what the expression is, and `name` is its name or text. Raises UsageError with the
+        option to pass if the value is unknown.
         """
         try:
             number = self._evaluate(tokens, launched_kernel)
         except UnsupportedExpression as error:
-            variable = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
-            name = plain_name(variable)
-            option = f"{name}={self._example_size(variable)}" if is_identifier(name) else "NAME=1024"
-            remedy = (
-                "give the value with"
-                if is_identifier(name)
-                else "assign it to a variable NAME, and give its value with"
-            )
+            variable = self._unknown_variable(tokens, launched_kernel) or name
+            plain_variable = plain_name(variable)
+            is_option = is_identifier(plain_variable)
+            option = f"{plain_variable}={self._example_size(variable)}" if is_option else "NAME=1024"
+            remedy = "give the value with" if is_option else "assign it to a variable NAME, and give its value with"
             raise UsageError(
                 f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); {remedy}: "
                 + next_command("check", self.path, size=option),
@@ -625,12 +625,12 @@ class _Writer:
             )
             dimension_texts.append(
                 [
-                    self._size_text(component, f"{dimension} '{text}' of {launch.kernel}", launched_kernel)
+                    self._size_text(component, f"{dimension} '{text}' of {launch.kernel}", text, launched_kernel)
                     for component in components
                 ]
             )
         shared = (
-            self._size_text(launch.configuration[2], "'shared' bytes", launched_kernel)
+            self._size_text(launch.configuration[2], "'shared' bytes", "shared", launched_kernel)
             if len(launch.configuration) > 2
             else "0"
         )
@@ -694,7 +694,10 @@ class _Writer:
         if dtype in FLOATS:
             return "", table_of({dtype: self._float_text(tokens, parameter, launched_kernel)})
         size_text = self._size_text(
-            tokens, f"argument '{parameter.name}' of {launched_kernel.kernel.name}", launched_kernel
+            tokens,
+            f"argument '{parameter.name}' of {launched_kernel.kernel.name}",
+            parameter.name,
+            launched_kernel,
         )
         return "", f'"{size_text}"' if dtype == "i32" else table_of({dtype: f'"{size_text}"'})
 
