@@ -53,6 +53,42 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, changes
 
 
+def fuse_residual_into_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse the sum at the end of a residual block, and its ReLU, into a batch norm whose result only the sum reads.
+
+    The gradients stay as they are: they read the sum, the batch norm's input and its statistics.
+    """
+    changes: list[str] = []
+    for total in graph.nodes:
+        axes = total.problem.axes
+        if total.operator != "elementwise" or axes["op"] not in ("add", "add_relu") or axes["broadcast"] != "none":
+            continue
+        norm, residual = _last_batchnorm(graph, total)
+        if norm is None:
+            continue
+        problem = with_modes(norm.problem, epilogue=axes["op"])
+        inputs = {**norm.inputs, "residual": residual}
+        node = replace(norm, problem=problem, inputs=inputs, outputs={**norm.outputs, "out": total.outputs["out"]})
+        graph = edit_graph(graph, drop=[total.name], nodes={norm.name: node})
+        changes.append(f"{total.name}: fused into {norm.name}")
+    return graph, changes
+
+
+def _last_batchnorm(graph: Graph, total: Node) -> tuple[Node | None, str]:
+    """Return the batch norm that computes the last term of a sum, and the other term, which exists before it.
+
+    Return None and "" if another node computes the last term, or if another node reads it.
+    """
+    position = {name: i for i, node in enumerate(graph.nodes) for name in node.outputs.values()}
+    a, b = total.inputs["a"], total.inputs["b"]
+    last, residual = (a, b) if position.get(graph.base(a), -1) > position.get(graph.base(b), -1) else (b, a)
+    norm = sole_producer(graph, total, "a" if last == a else "b", ("batchnorm2d_train",))
+    if norm is None or norm.outputs["out"] != last or norm.problem.axes["epilogue"] != "none":
+        return None, ""
+    shapes = {graph.values[name].shape for name in (last, residual, total.outputs["out"])}
+    return (norm, residual) if len(shapes) == 1 else (None, "")
+
+
 def fuse_gelu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse the derivative of a GELU (tanh form) into the node that computes the gradient of its output."""
     changes: list[str] = []
@@ -174,6 +210,7 @@ FORWARD_PASSES: dict[str, Pass] = {
 }
 """Passes before the backward pass is built."""
 BACKWARD_PASSES: dict[str, Pass] = {
+    "fuse_residual_into_batchnorm": fuse_residual_into_batchnorm,
     "fuse_gradient_add": fuse_gradient_add,
     "fuse_relu_backward": fuse_relu_backward,
     "fuse_gelu_backward": fuse_gelu_backward,

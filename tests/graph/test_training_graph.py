@@ -23,6 +23,7 @@ from support.checks.graphs import (
     check_slopes_of_a_step,
     check_the_loss,
     check_the_optimizer_waits,
+    residual,
     step,
 )
 
@@ -104,6 +105,7 @@ def test_passes_find_what_they_are_for() -> None:
         return {name: words for name, _, words in training_graph(network, Recipe(), 3).pass_notes}
 
     assert said(branching())["fuse_gradient_add"] == ("d.relu1.add: fused into pool.maxpool2d_backward",)
+    assert said(residual())["fuse_residual_into_batchnorm"] == ("sum1: fused into norm", "sum2: fused into norm3")
     assert said(lenet())["fuse_relu_backward"] == (
         "fc4.relu_backward: fused into fc5.linear_dgrad",
         "fc3.relu_backward: fused into fc4.linear_dgrad",

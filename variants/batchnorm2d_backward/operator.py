@@ -157,8 +157,9 @@ class BatchNorm2dBackward(Operator):
             (2, 2, 36, 33),
             (2, 8, 1, 1),
         ]
+        wide = (1, 16, 35, 31)  # vectors of 16 bytes in nhwc, in planes of several blocks
         return [
             cls(n=n, c=c, h=h, w=w, layout=layout, dtype=dtype, epilogue="relu" if (i + j) % 2 else "none")
             for i, (layout, dtype) in enumerate((a, b) for a in ("nchw", "nhwc") for b in ("f32", "bf16"))
-            for j, (n, c, h, w) in enumerate(shapes)
+            for j, (n, c, h, w) in enumerate([*shapes, wide] if layout == "nhwc" else shapes)
         ]

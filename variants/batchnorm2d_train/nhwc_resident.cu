@@ -6,12 +6,13 @@
 //     "fused",
 // ]
 // tune      = { ACROSS = [2, 4, 1, 8], BLOCK = [512, 256, 1024] }
-// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// supports  = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu", "add", "add_relu"] }
 // requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 32"]
 //
 // [define]
 // BF16  = "dtype == 'bf16'"
-// RELU  = "epilogue == 'relu'"
+// ADD   = "epilogue in ('add', 'add_relu')"
+// RELU  = "epilogue in ('relu', 'add_relu')"
 // LANES = "lanes"
 // PACKS = "c // lanes"
 // TOTAL = "n * h * w"
@@ -39,10 +40,14 @@ typedef Packed<T, LANES> Pack;
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_train_nhwc_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
                                     const float* __restrict__ shift, const float* running_mean,
-                                    const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
-                                    float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
-                                    int n, int c, int h, int w, int momentum_percent) {
-    // x, out [TOTAL][PACKS]; the others [PACKS][LANES], the running ones perhaps in place
+                                    const float* running_variance,
+#if ADD
+                                    const Pack* __restrict__ residual,
+#endif
+                                    Pack* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
+                                    float* new_running_mean, float* new_running_variance, int n, int c, int h, int w,
+                                    int momentum_percent) {
+    // x, residual, out [TOTAL][PACKS]; the others [PACKS][LANES], the running ones perhaps in place
     __shared__ float first[BLOCK / 32][ACROSS][LANES], second[BLOCK / 32][ACROSS][LANES];
     const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
     const bool inside = PACKS % ACROSS == 0 || pack < PACKS;
@@ -92,9 +97,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int k = 0; k < ITEMS; ++k) {
         const unsigned pixel = k * DOWN + row;
         if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
+#if ADD
+        const Pack added = __ldcs(residual + (size_t)pixel * PACKS + pack);
+#endif
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             float value = fmaf(lane_of<T>(packs[k], lane) - mean[lane], factor[lane], offset[lane]);
+#if ADD
+            value += lane_of<T>(added, lane);
+#endif
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

@@ -3,12 +3,13 @@
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
 //     "split_k",
 // ]
-// supports = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// supports = { layout = ["nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu", "add", "add_relu"] }
 // requires = ["n * c * h * w <= 4294966272", "cdiv(c // WIDTH, ACROSS) <= 65535"]
 //
 // [define]
 // BF16   = "dtype == 'bf16'"
-// RELU   = "epilogue == 'relu'"
+// ADD    = "epilogue in ('add', 'add_relu')"
+// RELU   = "epilogue in ('relu', 'add_relu')"
 // C      = "c"
 // ACROSS = "min(c // WIDTH, 32)"
 // DOWN   = "BLOCK // ACROSS"
@@ -36,7 +37,7 @@
 // kernel = "normalise"
 // grid   = ["cdiv(cdiv(n * h * w, UNROLL) * (c // WIDTH), BLOCK)"]
 // block  = ["BLOCK"]
-// args   = ["x", "scale", "shift", "mean", "rstd", "out", "n * h * w"]
+// args   = ["x", "scale", "shift", "mean", "rstd", "residual?", "out", "n * h * w"]
 //
 // [variant.nhwc_split]
 // title     = "nhwc: one thread per channel, pixels split over SPLIT blocks; a second kernel merges statistics"
@@ -199,17 +200,25 @@ extern "C" __global__ void __launch_bounds__(128)
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalise(const Pack* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
-              const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ out, unsigned pixels) {
-    // x, out [pixels][PACKS]; the others [C]
+              const float* __restrict__ mean, const float* __restrict__ rstd,
+#if ADD
+              const Pack* __restrict__ residual,
+#endif
+              Pack* __restrict__ out, unsigned pixels) {
+    // x, residual, out [pixels][PACKS]; the others [C]
     const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= groups * PACKS) return;
     const unsigned pack = i % PACKS, group = BACKWARDS ? groups - 1 - i / PACKS : i / PACKS;  // UNROLL pixels each
-    Pack packs[UNROLL];
+    Pack packs[UNROLL], added[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
         const unsigned pixel = group * UNROLL + u;
-        if (pixel < pixels) packs[u] = __ldcs(x + (size_t)pixel * PACKS + pack);
+        if (pixel >= pixels) break;
+        packs[u] = __ldcs(x + (size_t)pixel * PACKS + pack);
+#if ADD
+        added[u] = __ldcs(residual + (size_t)pixel * PACKS + pack);
+#endif
     }
     float centre[WIDTH], factor[WIDTH], offset[WIDTH];
 #pragma unroll
@@ -226,6 +235,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
             float value = fmaf(lane_of<T>(packs[u], lane) - centre[lane], factor[lane], offset[lane]);
+#if ADD
+            value += lane_of<T>(added[u], lane);
+#endif
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

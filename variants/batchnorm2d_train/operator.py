@@ -8,7 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
+from opbench import (
+    Arrays,
+    Gradient,
+    Operator,
+    Tolerance,
+    UsageError,
+    from_storage,
+    passed_on,
+    to_storage,
+    vector_width,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +26,8 @@ class BatchNorm2dTrain(Operator):
     """out = (x - mean) * rstd * scale + shift, with mean and rstd = 1 / sqrt(variance + 1e-5) of each channel of x.
 
     The variance is the biased one; the running variance follows the unbiased: new = (1 - a) old + a batch, where a is
-    `momentum_percent` / 100. "relu" puts max(., 0) behind it. `layout` orders x and out, `dtype` stores them; all that
-    is per channel is float32.
+    `momentum_percent` / 100. "relu" puts max(., 0) behind it; "add" and "add_relu" first add `residual`.
+    `layout` orders x, residual and out, `dtype` stores them; all that is per channel is float32.
     """
 
     n: int
@@ -33,7 +43,7 @@ class BatchNorm2dTrain(Operator):
     offset: ClassVar[float] = 100.0
     """The mean of every second channel's inputs, whose deviation is 1: E[x²] - E[x]² would not survive it."""
     special_inputs = {"x": ("zeros", "level", "far")}
-    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "relu")}
+    choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "epilogue": ("none", "relu", "add", "add_relu")}
     library = "torch"
     integers_exact = False  # square roots are not whole
     in_place = {"new_running_mean": "running_mean", "new_running_variance": "running_variance"}
@@ -44,10 +54,21 @@ class BatchNorm2dTrain(Operator):
         return vector_width(self.dtype, self.h * self.w if self.layout == "nchw" else self.c)
 
     @property
+    def has_residual(self) -> bool:
+        """Return whether the epilogue adds an image."""
+        return self.epilogue in ("add", "add_relu")
+
+    @property
+    def has_relu(self) -> bool:
+        """Return whether the epilogue ends with a ReLU."""
+        return self.epilogue in ("relu", "add_relu")
+
+    @property
     def inputs(self) -> Mapping[str, str]:
-        """The image in its physical order, and four numbers per channel."""
+        """The image in its physical order, four numbers per channel, and the residual if there is one."""
         image = "n c h w" if self.layout == "nchw" else "n h w c"
-        return {"x": image, "scale": "c", "shift": "c", "running_mean": "c", "running_variance": "c"}
+        channels = {"scale": "c", "shift": "c", "running_mean": "c", "running_variance": "c"}
+        return {"x": image, **channels, **({"residual": image} if self.has_residual else {})}
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -56,7 +77,7 @@ class BatchNorm2dTrain(Operator):
 
     def tensor_dtype(self, name: str) -> str:
         """What is per channel stays float32."""
-        return self.dtype if name in ("x", "out") else "f32"
+        return self.dtype if name in ("x", "residual", "out") else "f32"
 
     def validate(self) -> None:
         """Refuse a momentum beyond 1."""
@@ -81,8 +102,8 @@ class BatchNorm2dTrain(Operator):
         return (0, 2, 3) if self.layout == "nchw" else (0, 1, 2)
 
     def flops(self) -> int:
-        """Return seven FLOPs per element: sum, difference, square and its sum, and three to normalise."""
-        return 7 * self.n * self.c * self.h * self.w
+        """Return seven FLOPs per element: sum, difference, square and its sum, and three to normalise; one to add."""
+        return (7 + self.has_residual) * self.n * self.c * self.h * self.w
 
     def reduction(self) -> int:
         """Return the elements of a channel, at most 65536: longer sums are in blocks, whose error does not grow."""
@@ -97,13 +118,22 @@ class BatchNorm2dTrain(Operator):
         return arrays
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """All three at once: the image's needs the sums that the other two are."""
-        if not wanted & {"x", "scale", "shift"}:
-            return []
+        """All three at once: the image's needs the sums that the other two are. The mask of a sum's ReLU goes first."""
+        entries, dout = [], "d.out"
         axes = {key: value for key, value in self.axes.items() if key != "momentum_percent"}
-        kept = {name: name for name in ("x", "scale", "shift", "mean", "rstd")}
-        given = {"dx": "d.x", "dscale": "d.scale", "dshift": "d.shift"}
-        return [Gradient("batchnorm2d_backward", axes, {**kept, "dout": "d.out"}, given)]
+        if self.has_residual:
+            axes["epilogue"] = "none"  # the gradient's own mask derives from x alone
+        if self.epilogue == "add_relu" and wanted & {"x", "scale", "shift", "residual"}:
+            dout = "out.masked"
+            mask_axes = {"n": self.n * self.c * self.h * self.w, "dtype": self.dtype}
+            entries.append(Gradient("relu_backward", mask_axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
+        if "residual" in wanted:
+            entries += passed_on(dout, "d.residual")
+        if wanted & {"x", "scale", "shift"}:
+            kept = {name: name for name in ("x", "scale", "shift", "mean", "rstd")}
+            given = {"dx": "d.x", "dscale": "d.scale", "dshift": "d.shift"}
+            entries.append(Gradient("batchnorm2d_backward", axes, {**kept, "dout": dout}, given))
+        return entries
 
     def reference(
         self,
@@ -112,6 +142,7 @@ class BatchNorm2dTrain(Operator):
         shift: np.ndarray,
         running_mean: np.ndarray,
         running_variance: np.ndarray,
+        residual: np.ndarray | None = None,
     ) -> Arrays:
         """In two passes: the mean, then the mean square of what is left."""
         mean = x.mean(self._pixels)
@@ -120,9 +151,11 @@ class BatchNorm2dTrain(Operator):
         rstd = 1.0 / np.sqrt(variance + self.epsilon)
         out *= (rstd * scale).reshape(self._shape)
         out += shift.reshape(self._shape)
+        if residual is not None:
+            out += residual
         pixels, momentum = self.n * self.h * self.w, self.momentum_percent / 100
         return {
-            "out": np.maximum(out, 0.0) if self.epilogue == "relu" else out,
+            "out": np.maximum(out, 0.0) if self.has_relu else out,
             "mean": mean,
             "rstd": rstd,
             "new_running_mean": (1 - momentum) * running_mean + momentum * mean,
@@ -150,6 +183,8 @@ class BatchNorm2dTrain(Operator):
         out = (np.abs(x) + size.reshape(self._shape)) * factor.reshape(self._shape)
         out += np.abs(centred) * (factor * relative).reshape(self._shape)
         out += np.abs(wide["shift"]).reshape(self._shape)
+        if self.has_residual:
+            out += np.abs(wide["residual"])
         return {
             "out": out,
             "mean": size,
@@ -181,8 +216,10 @@ class BatchNorm2dTrain(Operator):
             {"n": 2, "c": 2, "h": 36, "w": 33},
             {"n": 2, "c": 8, "h": 1, "w": 1},
         ]
+        wide = {"n": 1, "c": 16, "h": 35, "w": 31}  # vectors of 16 bytes in nhwc, in planes of several blocks
         return [
-            cls(**shape, layout=layout, dtype=dtype, epilogue="relu" if (i + j) % 2 else "none")
+            cls(**shape, layout=layout, dtype=dtype, epilogue=epilogues[(i + j) % 2])
+            for epilogues, chosen in ((("none", "relu"), shapes), (("add", "add_relu"), shapes[1:7]))
             for i, (layout, dtype) in enumerate((a, b) for a in ("nchw", "nhwc") for b in ("f32", "bf16"))
-            for j, shape in enumerate(shapes)
+            for j, shape in enumerate([*chosen, wide] if layout == "nhwc" else chosen)
         ]

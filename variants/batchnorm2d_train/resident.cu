@@ -6,12 +6,13 @@
 //     "fewer_passes", "fused",
 // ]
 // tune      = { BLOCK = [512, 256, 1024, 128] }
-// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// supports  = { dtype = ["f32", "bf16"], epilogue = ["none", "relu", "add", "add_relu"] }
 // requires  = ["n * c * h * w <= 4294966272", "ITEMS * max(1, lanes * (2 if dtype == 'bf16' else 4) // 4) <= 32"]
 //
 // [define]
 // BF16  = "dtype == 'bf16'"
-// RELU  = "epilogue == 'relu'"
+// ADD   = "epilogue in ('add', 'add_relu')"
+// RELU  = "epilogue in ('relu', 'add_relu')"
 // LANES = "lanes"
 // C     = "c"
 // PLANE = "h * w"
@@ -41,10 +42,14 @@ typedef Packed<T, LANES> Pack;
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_train_resident(const Pack* __restrict__ x, const float* __restrict__ scale,
                                const float* __restrict__ shift, const float* running_mean,
-                               const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
-                               float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
-                               int n, int c, int h, int w, int momentum_percent) {
-    // x, out [n][C][VECTORS]; the others [C], the running ones perhaps in place
+                               const float* running_variance,
+#if ADD
+                               const Pack* __restrict__ residual,
+#endif
+                               Pack* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
+                               float* new_running_mean, float* new_running_variance, int n, int c, int h, int w,
+                               int momentum_percent) {
+    // x, residual, out [n][C][VECTORS]; the others [C], the running ones perhaps in place
     __shared__ float first[BLOCK / 32][1], second[BLOCK / 32][1];
     const int channel = blockIdx.x;
     const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };
@@ -80,9 +85,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int k = 0; k < ITEMS; ++k) {
         const unsigned i = k * BLOCK + threadIdx.x;
         if (TOTAL % BLOCK != 0 && i >= TOTAL) break;
+#if ADD
+        const Pack added = __ldcs(residual + at(i));
+#endif
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             float value = fmaf(lane_of<T>(pack[k], lane) - mean, factor, offset);
+#if ADD
+            value += lane_of<T>(added, lane);
+#endif
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

@@ -3,12 +3,13 @@
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "grid_stride",
 //     "fewer_passes", "split_k",
 // ]
-// supports = { dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+// supports = { dtype = ["f32", "bf16"], epilogue = ["none", "relu", "add", "add_relu"] }
 // requires = ["n * c * h * w <= 4294966272", "c <= 65535"]
 //
 // [define]
 // BF16  = "dtype == 'bf16'"
-// RELU  = "epilogue == 'relu'"
+// ADD   = "epilogue in ('add', 'add_relu')"
+// RELU  = "epilogue in ('relu', 'add_relu')"
 // C     = "c"
 // PLANE = "h * w"
 //
@@ -35,7 +36,7 @@
 // kernel = "normalise"
 // grid   = ["cdiv(n * c * h * w // WIDTH, BLOCK * UNROLL)"]
 // block  = ["BLOCK"]
-// args   = ["x", "scale", "shift", "mean", "rstd", "out", "n"]
+// args   = ["x", "scale", "shift", "mean", "rstd", "residual?", "out", "n"]
 //
 // [variant.split]
 // title     = "up to SPLIT blocks per channel; a second kernel merges their statistics, a third one normalises"
@@ -169,14 +170,22 @@ extern "C" __global__ void __launch_bounds__(128)
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalise(const Pack* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
-              const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ out, int n) {
-    // x, out [n][C][VECTORS]; the others [C]
+              const float* __restrict__ mean, const float* __restrict__ rstd,
+#if ADD
+              const Pack* __restrict__ residual,
+#endif
+              Pack* __restrict__ out, int n) {
+    // x, residual, out [n][C][VECTORS]; the others [C]
     const unsigned all = (unsigned)n * (C * VECTORS);
     const unsigned first = (BACKWARDS ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (BLOCK * UNROLL) + threadIdx.x;
-    Pack pack[UNROLL];
+    Pack pack[UNROLL], added[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-        if (first + u * BLOCK < all) pack[u] = __ldcs(x + first + u * BLOCK);
+        if (first + u * BLOCK >= all) break;
+        pack[u] = __ldcs(x + first + u * BLOCK);
+#if ADD
+        added[u] = __ldcs(residual + first + u * BLOCK);
+#endif
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
@@ -188,6 +197,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         for (int lane = 0; lane < WIDTH; ++lane) {
             T& element = reinterpret_cast<T*>(&pack[u])[lane];
             float value = fmaf((float)element - centre, factor, offset);
+#if ADD
+            value += lane_of<T>(added[u], lane);
+#endif
 #if RELU
             value = fmaxf(value, 0.0f);
 #endif

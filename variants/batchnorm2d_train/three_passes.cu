@@ -2,12 +2,17 @@
 // title  = "one block per channel, three passes: mean, variance, normalisation"
 // mechanism = ["coalesced", "block_reduction"]
 // tune   = { BLOCK = [512, 256, 1024] }
-// define = { BF16 = "dtype == 'bf16'", NHWC = "layout == 'nhwc'", RELU = "epilogue == 'relu'" }
+//
+// [define]
+// BF16 = "dtype == 'bf16'"
+// NHWC = "layout == 'nhwc'"
+// ADD  = "epilogue in ('add', 'add_relu')"
+// RELU = "epilogue in ('relu', 'add_relu')"
 //
 // [supports]
 // layout   = ["nchw", "nhwc"]
 // dtype    = ["f32", "bf16"]
-// epilogue = ["none", "relu"]
+// epilogue = ["none", "relu", "add", "add_relu"]
 //
 // [[launch]]
 // kernel = "batchnorm2d_train_three_passes"
@@ -42,10 +47,14 @@ __device__ float over_block(float value, float* shared) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_train_three_passes(const T* __restrict__ x, const float* __restrict__ scale,
                                    const float* __restrict__ shift, const float* running_mean,
-                                   const float* running_variance, T* __restrict__ out, float* __restrict__ mean_out,
-                                   float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
-                                   int n, int c, int h, int w, int momentum_percent) {
-    // x, out [n][c][h][w] or [n][h][w][c]; the others [c], the running ones perhaps in place
+                                   const float* running_variance,
+#if ADD
+                                   const T* __restrict__ residual,
+#endif
+                                   T* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
+                                   float* new_running_mean, float* new_running_variance, int n, int c, int h, int w,
+                                   int momentum_percent) {
+    // x, residual, out [n][c][h][w] or [n][h][w][c]; the others [c], the running ones perhaps in place
     __shared__ float shared[BLOCK];
     const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
     const auto at = [=](int pixel) {
@@ -67,6 +76,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const float factor = rstd * scale[channel], offset = shift[channel];
     for (int i = threadIdx.x; i < pixels; i += BLOCK) {
         float value = fmaf((float)x[at(i)] - mean, factor, offset);
+#if ADD
+        value += (float)residual[at(i)];
+#endif
 #if RELU
         value = fmaxf(value, 0.0f);
 #endif

@@ -1,9 +1,9 @@
 """Batch normalisation in training by PyTorch.
 
 /// opbench
-title    = "aten::_batch_norm_with_update (cuDNN where PyTorch chooses it), followed by ReLU"
+title    = "aten::_batch_norm_with_update (cuDNN where PyTorch chooses it), followed by sum and ReLU"
 modules  = ["cupy", "torch"]
-supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu"] }
+supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], epilogue = ["none", "relu", "add", "add_relu"] }
 requires = ["n * h * w > 1"]
 ///
 
@@ -27,6 +27,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, out = (nchw_view(tensors[name], problem.layout) for name in ("x", "out"))
+    residual = nchw_view(tensors["residual"], problem.layout) if problem.has_residual else None
     scale, shift, mean, rstd = (tensors[name] for name in ("scale", "shift", "mean", "rstd"))
     running = [tensors[f"running_{name}"] for name in ("mean", "variance")]
     updated = [tensors[f"new_running_{name}"] for name in ("mean", "variance")]
@@ -36,11 +37,16 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         for old, new in zip(running, updated, strict=True):
             new.copy_(old)
         normalised, *moments, _ = normalise(x, scale, shift, *updated, momentum, problem.epsilon)
-        if problem.epilogue == "relu":
+        if problem.has_residual:
+            torch.add(normalised, residual, out=out)
+            if problem.has_relu:
+                out.clamp_min_(0.0)
+            return moments
+        if problem.has_relu:
             torch.clamp_min(normalised, 0.0, out=out)
             return moments
         return [normalised, *moments]
 
-    launch = torch_launch(run, [mean, rstd] if problem.epilogue == "relu" else [out, mean, rstd])
+    launch = torch_launch(run, [out, mean, rstd] if problem.epilogue == "none" else [mean, rstd])
     launch()  # tries algorithms and takes workspaces outside of any capture
     return launch

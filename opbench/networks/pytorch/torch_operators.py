@@ -138,12 +138,14 @@ def _epsilon_of(problem: Operator) -> float:
 
 
 def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    scale, shift, mean, variance = parameters
+    scale, shift, mean, variance, *residual = parameters
     mean, variance = mean.clone(), variance.clone()
     momentum = _axis(problem, "momentum_percent") / 100
     out, batch_mean, rstd = aten.native_batch_norm(
         x, scale, shift, mean, variance, True, momentum, _epsilon_of(problem)
     )
+    for image in residual:
+        out.add_(image)
     return (*_activated(problem, out), batch_mean, rstd, mean, variance)
 
 

@@ -73,10 +73,23 @@ def dropping() -> Graph:
     return net.graph(net.linear(net.dropout(a, name="drop"), 5, name="scores"))
 
 
+def residual() -> Graph:
+    """Two residual blocks: the shortcut of the first has a batch norm, too, and the second one's is the identity."""
+    net = Builder("residual")
+    x = net.relu(net.conv2d(net.input("image", 2, 2, 6, 5), 4, 3, padding=1, name="conv1"), name="relu1")
+    a = net.batchnorm2d(net.conv2d(x, 3, 3, padding=1, name="conv2"), name="norm2")
+    b = net.batchnorm2d(net.conv2d(x, 3, 1, name="shortcut"), name="norm")
+    c = net.relu(net.elementwise("add", a, b, name="sum1"), name="relu2")
+    d = net.batchnorm2d(net.conv2d(c, 3, 3, padding=1, name="conv3"), name="norm3")
+    e = net.elementwise("add", d, c, name="sum2")
+    return net.graph(net.linear(net.flatten(net.avgpool2d(e, 2, 1, name="mean")), 4, name="scores"))
+
+
 NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
     "lenet": (lambda: lenet(batch=3), "cross_entropy"),
     "branching": (branching, "cross_entropy"),
     "dropping": (dropping, "cross_entropy"),
+    "residual": (residual, "cross_entropy"),
     "unet": (lambda: unet(batch=2, size=12, base=3, levels=2), "binary_cross_entropy"),
 }
 
