@@ -44,7 +44,7 @@ def test_one_sentence_says_who_wastes_and_who_does_not() -> None:
     assert told(counted_run()) == (
         "Counted: uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores); bank "
         "conflicts in `shared` (97 % of wavefronts); atomics collide in `summing` (97 % of lanes); `padded` and "
-        "`spilling` have none of this."
+        "`spilling` have no such access."
     )
 
 

@@ -106,6 +106,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
     ]
     page = render_template(
         "report.html.j2",
+        answer=_answer(context, all_sections),
         title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
@@ -133,6 +134,25 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         launch=_empty_launch_sentence(context.predicting),
     )
     return page
+
+
+def _answer(context: PageContext, all_sections: Sequence[Section]) -> str:
+    """Return the result of a run of one problem, for the top of the page; "" for other runs and without a result."""
+    if len(all_sections) != 1 or sentences.failure_summary(context.run):
+        return ""
+    section = all_sections[0]
+    if context.has_times:
+        return _verdict(context, section)[0] if section.groups else ""
+    return next(iter(_traffic(section)), "")
+
+
+def _verdict(context: PageContext, section: Section) -> list[str]:
+    """Return the sentences on a problem, the most important first."""
+    return [
+        *_own_variants(context, section),
+        *sentences.verdict(section, context.measured, context.predicting),
+        *_traffic(section),
+    ]
 
 
 def _empty_launch_sentence(predicting: Peaks | None) -> str:
@@ -201,11 +221,7 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "anchor": anchor,
         "problem": section.problem,
         "operator": section.operator,
-        "verdict": [
-            *_own_variants(context, section),
-            *sentences.verdict(section, context.measured, context.predicting),
-            *_traffic(section),
-        ],
+        "verdict": _verdict(context, section),
         "next": _best_advice(context, section),
         "next_of": section.subject.variant if section.subject else "",
         "gain": distance_to_peak(section.subject) if section.subject else "",

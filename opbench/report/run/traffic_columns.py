@@ -305,7 +305,7 @@ def traffic_sentence(rows: Sequence[Row]) -> str:
         no_conflict_text = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""
         return f"{label}: {variants_text} loads and stores are coalesced{no_conflict_text}."
     clean_text = (
-        f"; {_first_phrases(without_fault)} {'has' if len(without_fault) == 1 else 'have'} none of this"
+        f"; {_first_phrases(without_fault)} {'has' if len(without_fault) == 1 else 'have'} no such access"
         if without_fault
         else ""
     )
