@@ -185,9 +185,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(value, dict) or "type" not in value:
                 raise ValueError("no object with a type")
         except ValueError as error:
+            remedy = (
+                "name the folder of a run, or make a run: opbench run SUITE --out DIR"
+                if line_number == 1
+                else "delete the line to use the others, then complete the run with --resume"
+            )
             raise UsageError(
-                f"this line is corrupt ({error}); delete the line to use the others, then complete the run with "
-                "--resume",
+                f"this line is corrupt ({error}); {remedy}",
                 Location(path, line_number),
                 kind="corrupt-line",
             ) from None
