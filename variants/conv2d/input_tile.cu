@@ -55,7 +55,7 @@ extern "C" __global__ void conv2d_input_tile(const float* __restrict__ image, co
                     for (int i = 0; i < r; ++i)
                         for (int j = 0; j < s; ++j) sum += window[i * tile_w + j] * filter[i * s + j];
                 }
-                __syncthreads();  // nobody may overwrite the tile while others still read it
+                __syncthreads();  // no thread may overwrite the tile while others still read it
             }
             if (xo < q && yo < p) out[((size_t)plane * p + yo) * q + xo] = sum;
         }

@@ -16,7 +16,7 @@
 //
 // The image is read k/OUT times instead of k times, and OUT independent sums hide the latency of the multiply-add. The
 // weights of the OUT channels lie side by side in shared memory, so that one 16-byte broadcast brings four of them. At
-// OUT=8 three loads feed eight multiply-adds; the implicit matrix product gets to 64 for four.
+// OUT=8 three loads feed eight multiply-adds; the implicit matrix product makes 64 of four loads.
 
 struct alignas(OUT >= 4 ? 16 : 8) Channels { float value[OUT]; };
 
@@ -62,7 +62,7 @@ extern "C" __global__ void conv2d_multi_channel_out(const float* __restrict__ im
                         }
                     }
                 }
-                __syncthreads();  // nobody may overwrite the filters while others still read them
+                __syncthreads();  // no thread may overwrite the filters while others still read them
             }
 #pragma unroll
             for (int o = 0; o < OUT; ++o)

@@ -59,7 +59,7 @@
 //
 // nhwc_wgmma_patch_planes without its passes over the image, which move it three times more and take as long as the
 // products where channels are few and images large. Patches arrive as floats; three warps find the largest number of 64
-// channels of a patch and write its planes beside those that are being multiplied, in a sixth of the time of three
+// channels of a patch and write its planes while other planes are multiplied, in a sixth of the time of three
 // products, nearly half of that of one. Sums of each filter position are added in float anyhow, and take the patch's
 // own power of two off there; of one plane there is one sum for all channels, which follows where the power falls.
 // Limit: the tensor cores, and shared memory, which the splitting loads as well; at each 64 channels the units run

@@ -46,7 +46,7 @@
 // tiles one after the other and adds each step's sums to the outputs at once: four sums per product instead of one,
 // within 32 x 32 tiles per warp, and the products' traffic, eight times the output, is gone. Limited by mma.sync's tf32
 // rate, eight warps per multiprocessor, and the patches' traffic where channels are few; with few tiles blocks run out,
-// of which the previous variant has sixteen times as many. A filter of 5 is one of 3 beside one of 2, in either
+// of which the previous variant has sixteen times as many. A filter of 5 is a filter of 3 and one of 2, in either
 // direction: 4 + 3 products for 2 outputs, 49 instead of 100 for 2 x 2, and whole numbers still stay exact. Ideas: as
 // the variant below, and Winograd's nesting of short filters; summing in registers is our own.
 

@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
                         }
                     }
                 }
-                __syncthreads();  // nobody may overwrite the tiles while others still read them
+                __syncthreads();  // no thread may overwrite the tiles while others still read them
             }
             const int yo = p0 + threadIdx.y;
 #pragma unroll

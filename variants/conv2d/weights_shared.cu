@@ -51,7 +51,7 @@ extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image
                         }
                     }
                 }
-                __syncthreads();  // nobody may overwrite the filter while others still read it
+                __syncthreads();  // no thread may overwrite the filter while others still read it
             }
             if (active) out[((size_t)plane * p + yo) * q + xo] = sum;
         }

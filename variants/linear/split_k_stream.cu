@@ -37,11 +37,11 @@
 // ///
 //
 // All blocks of a layer with 4096 outputs are resident at once, and a block's threads read the whole of ROWS rows in a
-// few steps: nearly all of the weights that a multiprocessor gets are requested at the start, and blocks that end make
-// room for others before the last have begun to. A layer of 10 outputs still has 10 * THREADS threads at work. The
+// few steps: nearly all of the weights that a multiprocessor gets are requested at the start, and new blocks start
+// before the last blocks have ended. A layer of 10 outputs still has 10 * THREADS threads at work. The
 // parts are added in the order of the warps, so the result is the same bits every time. Limit: each block reads x anew
 // (from L1 or L2), ends in a reduction, and starts with nothing in flight; with EARLY that start lies within the layer
-// before, whose blocks make room one by one. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
+// before, whose blocks end one after the other. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
 // notes.
 
 #include <opbench/overlap.cuh>

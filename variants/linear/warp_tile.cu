@@ -18,7 +18,7 @@
 // ///
 //
 // For batches large enough to be a matrix product. Each weight that a block loads serves BM rows of x; both operands
-// are contiguous along k, are loaded by float4 along it and turned on their way into shared memory, and a thread keeps
+// are contiguous along k, are loaded by float4 along it and transposed on the way to shared memory, and a thread keeps
 // TM x TN sums. The design is that of matmul/column_major_b; the sums start at the bias, and ReLU costs no pass of its
 // own. Limit: the multiply-adds; for small batches few blocks. After CUTLASS's SIMT SGEMM, layout "tn" (A. Kerr et al.,
 // 2017).
