@@ -175,7 +175,8 @@ class Catalog:
         if not match:
             raise UsageError(
                 f"'{name}' is not the name of a case; write a name such as "
-                f"matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: {self.command('list cases')}",
+                "matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: "
+                f"{self.command('list cases', *([name] if name in self.folders else []))}",
                 kind="not-a-case",
             )
         own_variant = {v.id: v for v in own_variants}.get(f"{match['operator']}/{match['variant']}")

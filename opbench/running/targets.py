@@ -38,6 +38,12 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     operator's folder gets a proposed header. Raises UsageError if there is no such file, and NoOperator if no operator
     fits.
     """
+    if path.is_dir():
+        raise UsageError(
+            f"{path}: this is a folder, not a kernel; name a .cu file in it: ls {path}",
+            kind="is-a-folder",
+            subject=path,
+        )
     if not path.is_file():
         raise UsageError(
             f"{path}: this file does not exist; write a .cu file with an opbench header (see 'Write your own kernel' "
