@@ -33,12 +33,15 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the gradient of a ReLU, a mask, into the node that computes the gradient of its output."""
+    """Fuse the gradient of a ReLU, a mask, into the node that computes the gradient of its output.
+
+    That node may add another gradient first.
+    """
     changes: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu_backward":
             continue
-        producer = _sole_producer(graph, relu, "dout", "mask")
+        producer = _sole_producer(graph, relu, "dout", "mask") or _sole_producer(graph, relu, "dout", "add_mask", "add")
         if producer is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, producer):
             continue
         # This gradient reads its forward node's input, which must be the ReLU's output.
@@ -47,7 +50,8 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
                 continue
             node = _with_epilogue(producer, "mask", {}, relu.outputs["dx"])
         else:
-            node = _with_epilogue(producer, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
+            epilogue = "mask" if producer.problem.axes["epilogue"] == "none" else "add_mask"
+            node = _with_epilogue(producer, epilogue, {"out": relu.inputs["out"]}, relu.outputs["dx"])
         graph = edit_graph(graph, drop=[relu.name], nodes={producer.name: node})
         changes.append(f"{relu.name}: fused into {producer.name}")
     return graph, changes
@@ -183,11 +187,14 @@ def _total_bytes(*nodes: Node) -> int:
     return sum(node.problem.bytes() for node in nodes)
 
 
-def _sole_producer(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
-    """Return the backward node, with this epilogue available, whose result only `node` reads; None without one."""
+def _sole_producer(graph: Graph, node: Node, tensor: str, epilogue: str, present_epilogue: str = "none") -> Node | None:
+    """Return the backward node whose result only `node` reads, and which can have this epilogue; None without one.
+
+    The node's epilogue must be `present_epilogue`.
+    """
     operators = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
     producer = sole_producer(graph, node, tensor, operators)
-    if producer is None or producer.problem.axes.get("epilogue") != "none":
+    if producer is None or producer.problem.axes.get("epilogue") != present_epilogue:
         return None
     return producer if epilogue in producer.problem.choices["epilogue"] else None
 

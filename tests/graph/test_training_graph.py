@@ -14,7 +14,7 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
 from opbench.graph.training_step import CLIP
-from opbench.graph.zoo import lenet
+from opbench.graph.zoo import lenet, resnet50
 from support.builders.training_data import gradients_of
 from support.checks.errors import refuses, refuses_name
 from support.checks.graphs import (
@@ -112,6 +112,10 @@ def test_passes_find_what_they_are_for() -> None:
         "conv2.relu_backward: fused into pool2.maxpool2d_backward",
         "conv1.relu_backward: fused into pool1.maxpool2d_backward",
     )
+    deep = training_graph(resnet50(size=32, base=2, classes=3), Recipe(), 2).graph
+    unfused = [node.name for node in deep.nodes if node.operator == "relu_backward"]
+    fused = [node.name for node in deep.nodes if node.problem.axes.get("epilogue") == "add_mask"]
+    assert unfused == ["layer4.2.sum.relu_backward"] and len(fused) == 15
     assert said(lenet())["remember_positions"] == (
         "pool2.maxpool2d_backward: reads the positions that pool2 writes in place of the image, 4.00 kB fewer for both",
         "pool1.maxpool2d_backward: reads the positions that pool1 writes in place of the image, 11.8 kB fewer for both",

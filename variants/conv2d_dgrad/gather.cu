@@ -1,14 +1,14 @@
 // /// opbench
 // title    = "gather: one thread per input pixel and channel adds over the windows that contain it"
 // mechanism = ["coalesced"]
-// supports = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
+// supports = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask", "add_mask"], dtype = ["f32", "bf16"] }
 // tune     = { BLOCK = [256, 128, 512] }
 //
 // [define]
 // NHWC = "layout == 'nhwc'"
 // BF16 = "dtype == 'bf16'"
-// ADD  = "epilogue == 'add'"
-// MASK = "epilogue == 'mask'"
+// ADD  = "epilogue in ('add', 'add_mask')"
+// MASK = "epilogue in ('mask', 'add_mask')"
 //
 // [[launch]]
 // kernel = "conv2d_dgrad_gather"
@@ -28,11 +28,14 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// nchw: dout [n][k][p][q], weight [k][c][r][s], other (skip or out) and dimage [n][c][h][w]; nhwc: channels innermost
+// nchw: dout [n][k][p][q], weight [k][c][r][s], skip, out and dimage [n][c][h][w]; nhwc: channels innermost
 extern "C" __global__ void __launch_bounds__(BLOCK)
     conv2d_dgrad_gather(const T* __restrict__ dout, const T* __restrict__ weight,
-#if ADD || MASK
-                        const T* __restrict__ other,
+#if ADD
+                        const T* __restrict__ skip,
+#endif
+#if MASK
+                        const T* __restrict__ out,
 #endif
                         T* __restrict__ dimage, int n, int c, int h, int w, int k, int r, int s, int stride,
                         int padding) {
@@ -67,9 +70,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         }
     }
 #if ADD
-    sum += (float)other[index];
-#elif MASK
-    if (!((float)other[index] > 0.0f)) sum = 0.0f;
+    sum += (float)skip[index];
+#endif
+#if MASK
+    if (!((float)out[index] > 0.0f)) sum = 0.0f;
 #endif
     dimage[index] = (T)sum;
 }

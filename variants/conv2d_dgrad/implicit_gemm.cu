@@ -3,7 +3,7 @@
 // builds_on = "gather"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask"], dtype = ["f32", "bf16"] }
+// supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "add", "mask", "add_mask"], dtype = ["f32", "bf16"] }
 // tune      = { BM = [128, 64], BN = [64, 128], BK = [8, 16] }
 // where     = ["BK == 8 or BM * BN == 64 * 64"]
 // requires  = ["n * c * h * w + BM < 2 ** 31", "n * k * p * q < 2 ** 31", "k * c * r * s < 2 ** 31"]
@@ -11,8 +11,8 @@
 // [define]
 // NHWC = "layout == 'nhwc'"
 // BF16 = "dtype == 'bf16'"
-// ADD  = "epilogue == 'add'"
-// MASK = "epilogue == 'mask'"
+// ADD  = "epilogue in ('add', 'add_mask')"
+// MASK = "epilogue in ('mask', 'add_mask')"
 //
 // [[launch]]
 // kernel = "conv2d_dgrad_implicit_gemm"
@@ -51,11 +51,14 @@ __device__ __forceinline__ int pixel_of(int l) {
     return NHWC ? threadIdx.x / BK + l * (THREADS / BK) : threadIdx.x % BM;
 }
 
-// nchw: dout [n][k][p][q], weight [k][c][r][s], other (skip or out) and dimage [n][c][h][w]; nhwc: channels innermost
+// nchw: dout [n][k][p][q], weight [k][c][r][s], skip, out and dimage [n][c][h][w]; nhwc: channels innermost
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_dgrad_implicit_gemm(const T* __restrict__ dout, const T* __restrict__ weight,
-#if ADD || MASK
-                               const T* __restrict__ other,
+#if ADD
+                               const T* __restrict__ skip,
+#endif
+#if MASK
+                               const T* __restrict__ out,
 #endif
                                T* __restrict__ dimage, int n, int c, int h, int w, int k, int r, int s, int stride,
                                int padding, int p, int q) {
@@ -155,9 +158,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const int at = base + channel * (NHWC ? 1 : plane);
             float total = sum[i][j];
 #if ADD
-            total += (float)other[at];
-#elif MASK
-            if (!((float)other[at] > 0.0f)) total = 0.0f;
+            total += (float)skip[at];
+#endif
+#if MASK
+            if (!((float)out[at] > 0.0f)) total = 0.0f;
 #endif
             dimage[at] = (T)total;
         }

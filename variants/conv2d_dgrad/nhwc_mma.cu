@@ -4,15 +4,16 @@
 //     "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask", "add_mask"] }
 // requires  = [
 //     "stride == 1 and r == s", "r <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
 //     "(c + BN) * (k * r * s + 64) < 2 ** 31",
 // ]
 // compute_capability = "8.0"
-// define.WM       = "32 if BM == 64 else 64"
-// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
-// define.OTHER    = "epilogue != 'none'"
+// define.WM        = "32 if BM == 64 else 64"
+// define.EPILOGUE  = "'plain' if epilogue == 'none' else epilogue"
+// define.WITH_SKIP = "epilogue in ('add', 'add_mask')"
+// define.WITH_OUT  = "epilogue in ('mask', 'add_mask')"
 // workspace = { turned = "cdiv(k * c * r * s, 2) if dtype == 'bf16' else k * c * r * s" }
 //
 // [[launch]]
@@ -95,11 +96,14 @@ extern "C" __global__ void __launch_bounds__(256)
     turn_filters(weight, turned, k, c, positions);
 }
 
-// dout [n][p][q][k], turned [c][r][r][k], other (skip or out) and dimage [n][h][w][c]; border: dout's padding
+// dout [n][p][q][k], turned [c][r][r][k], skip, out and dimage [n][h][w][c]; border: dout's padding
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     conv2d_dgrad_nhwc_mma(const T* __restrict__ dout, const T* __restrict__ turned,
-#if OTHER
-                          const T* __restrict__ other,
+#if WITH_SKIP
+                          const T* __restrict__ skip,
+#endif
+#if WITH_OUT
+                          const T* __restrict__ out,
 #endif
                           T* __restrict__ dimage, int n, int k, int p, int q, int c, int r, int border) {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -108,7 +112,13 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of dout, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
     ImageAndFilters<Tile, ALIGNED> rows(shared, dout, turned, windows, size, m0, n0, c);
-#if !OTHER
+#if WITH_SKIP && WITH_OUT
+    const SkipAndOut<T> other = {skip, out};
+#elif WITH_SKIP
+    const T* other = skip;
+#elif WITH_OUT
+    const T* other = out;
+#else
     const T* other = nullptr;
 #endif
     const Warp<Tile> warp;

@@ -4,15 +4,16 @@
 //     "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask", "add_mask"] }
 // requires  = [
 //     "1 < stride <= 16", "r <= 15 and s <= 15", "((n * p + r) * q + s) * k < 2 ** 31", "n * h * w + BM < 2 ** 31",
 //     "(c + BN) * (k * r * s + 64) < 2 ** 31",
 // ]
 // compute_capability = "8.0"
-// define.WM       = "32 if BM == 64 else 64"
-// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
-// define.OTHER    = "epilogue != 'none'"
+// define.WM        = "32 if BM == 64 else 64"
+// define.EPILOGUE  = "'plain' if epilogue == 'none' else epilogue"
+// define.WITH_SKIP = "epilogue in ('add', 'add_mask')"
+// define.WITH_OUT  = "epilogue in ('mask', 'add_mask')"
 // workspace = { turned = "cdiv(k * c * r * s, 2) if dtype == 'bf16' else k * c * r * s" }
 //
 // [[launch]]
@@ -107,11 +108,14 @@ extern "C" __global__ void __launch_bounds__(256)
     turn_position(weight, turned + (size_t)before * c * k, k, c, r * s, blockIdx.y, down * across, place);
 }
 
-// dout [n][p][q][k], turned as above, other (skip or out) and dimage [n][h][w][c]
+// dout [n][p][q][k], turned as above, skip, out and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     conv2d_dgrad_nhwc_mma_strided(const T* __restrict__ dout, const T* __restrict__ turned,
-#if OTHER
-                                  const T* __restrict__ other,
+#if WITH_SKIP
+                                  const T* __restrict__ skip,
+#endif
+#if WITH_OUT
+                                  const T* __restrict__ out,
 #endif
                                   T* __restrict__ dimage, int n, int k, int p, int q, int c, int h, int w, int r, int s,
                                   int stride, int padding) {
@@ -126,7 +130,13 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const int before = positions_before(r, stride, a) * s + down.taps * positions_before(s, stride, b);
     ImageAndFilters<Tile, ALIGNED, Phase> rows(shared, dout, turned + (size_t)before * c * k, windows, phase, m0, n0,
                                                c);
-#if !OTHER
+#if WITH_SKIP && WITH_OUT
+    const SkipAndOut<T> other = {skip, out};
+#elif WITH_SKIP
+    const T* other = skip;
+#elif WITH_OUT
+    const T* other = out;
+#else
     const T* other = nullptr;
 #endif
     const Warp<Tile> warp;

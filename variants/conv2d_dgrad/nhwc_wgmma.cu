@@ -4,17 +4,17 @@
 //     "persistent",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask"] }
+// supports  = { layout = ["nhwc"], epilogue = ["none", "add", "mask", "add_mask"] }
 // requires  = [
 //     "stride == 1 and padding < r and padding < s and r <= 16 and s <= 16", "n * h * w + 512 < 2 ** 31",
 //     "r * s * k * c < 2 ** 31",
 // ]
-// define.BK       = "64 if PRODUCT == 'bf16' else 32"
-// define.ROOM     = "cdiv(BN, 64) * 64 if PRODUCT == 'bf16' else BN"
-// define.STAGES   = "196608 // ((BM + ROOM) * 128)"
-// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
-// define.OTHER    = "epilogue != 'none'"
-// define.GROUP    = "8"
+// define.BK        = "64 if PRODUCT == 'bf16' else 32"
+// define.ROOM      = "cdiv(BN, 64) * 64 if PRODUCT == 'bf16' else BN"
+// define.STAGES    = "196608 // ((BM + ROOM) * 128)"
+// define.WITH_SKIP = "epilogue in ('add', 'add_mask')"
+// define.WITH_OUT  = "epilogue in ('mask', 'add_mask')"
+// define.GROUP     = "8"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 256], BN = [128, 64, 256, 96] }
 // where     = ["BM == 128 or BN in (64, 96, 128)"]
@@ -37,14 +37,18 @@
 // supports  = { dtype = ["bf16"] }
 // requires  = ["c % 8 == 0 and k % 8 == 0", "BN != 96 or c <= 96"]
 // tensor_maps.map_weight = { tensor = "weight", dims = ["c", "r * s", "k"], box = [64, 1, 64] }
-// tensor_maps.map_out    = { tensor = "dimage", dims = ["c", "n * h * w"], box = [64, 16] }
+// tensor_maps.map_skip   = { tensor = "skip", dims = ["c", "n * h * w"], box = [64, "BM"] }
+// tensor_maps.map_out    = { tensor = "out", dims = ["c", "n * h * w"], box = [64, "BM"] }
+// tensor_maps.map_dimage = { tensor = "dimage", dims = ["c", "n * h * w"], box = [64, 16] }
 //
 // [[variant.nhwc_wgmma_bf16.launch]]
 // kernel = "conv2d_dgrad_nhwc_wgmma"
 // grid   = ["min(sm_count, cdiv(n * h * w, BM) * cdiv(c, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + ROOM) * 128 + 16) + 32768"
-// args   = ["map_dout", "map_weight", "skip?", "out?", "map_out", "n", "h", "w", "c", "k", "r", "s", "padding"]
+// args   = [
+//     "map_dout", "map_weight", "map_skip?", "map_out?", "map_dimage", "n", "h", "w", "c", "k", "r", "s", "padding",
+// ]
 //
 // [variant.nhwc_wgmma_tf32]
 // title     = "implicit GEMM: TF32 wgmma and TMA in im2col mode over dout; a separate kernel transposes the filters"
@@ -73,8 +77,8 @@
 // mode loops over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
 // either order, so that the filters' rows of c serve as columns where they lie. TF32 it reads by k alone: a small pass
 // writes the filters anew. Otherwise the schedule is conv2d/nhwc_wgmma's: a copying thread, two multiplying warpgroups,
-// persistent blocks. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2,
-// which gives each pixel of dout r s times.
+// persistent blocks. A gradient that is added, and the output of the ReLU before, follow a tile's products through the
+// ring in bf16; floats are read where the sums lie. Limit: L2, which gives each pixel of dout r s times.
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/gradients.cuh>
@@ -86,17 +90,27 @@ using namespace opbench;
 
 typedef Ring<STAGES, (BM + ROOM) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
+typedef OperandStages<BM, BN> Operands;
 typedef Stored<Format::PRODUCT>::T T;
 
-// dout [n][h'][w'][k], weight [k][r][s][c] (bf16) or [c][r][s][k], other and dimage [n][h][w][c]
+// dout [n][h'][w'][k], weight [k][r][s][c] (bf16) or [c][r][s][k], skip, out and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     conv2d_dgrad_nhwc_wgmma(const __grid_constant__ TensorMap map_dout, const __grid_constant__ TensorMap map_weight,
-#if OTHER
-                            const T* __restrict__ other,
-#endif
 #if BK == 64
+#if WITH_SKIP
+                            const __grid_constant__ TensorMap map_skip,
+#endif
+#if WITH_OUT
                             const __grid_constant__ TensorMap map_out,
+#endif
+                            const __grid_constant__ TensorMap map_dimage,
 #else
+#if WITH_SKIP
+                            const T* __restrict__ skip,
+#endif
+#if WITH_OUT
+                            const T* __restrict__ out,
+#endif
                             T* __restrict__ dimage,
 #endif
                             int n, int h, int w, int c, int k, int r, int s, int padding) {
@@ -128,20 +142,39 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                     filter = 0;
                     if (++j == s) j = 0, ++i;
                 });
+#if BK == 64 && WITH_SKIP
+                Operands::copy(ring, &map_skip, tile);
+#endif
+#if BK == 64 && WITH_OUT
+                Operands::copy(ring, &map_out, tile);
+#endif
             });
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);
-        multiply_tiles<Format::PRODUCT, BK == 64>(ring, walk, steps, [&](auto& sum, int row, int column) {
-#if OTHER
-            combine_pairs(sum, other, row, column, pixels, c, finished<EPILOGUE>);
-#endif
 #if BK == 64
-            out_slabs.store_rows(sum, &map_out, row, column, pixels, c);
-#else
-                store_pairs(sum, dimage, row, column, pixels, c);
+        multiply_tiles<Format::PRODUCT, true>(
+            ring, walk, steps,
+            [&](auto& sum) {
+#if WITH_SKIP
+                Operands::combine(ring, sum, finished<add>);
 #endif
+#if WITH_OUT
+                Operands::combine(ring, sum, finished<mask>);
+#endif
+            },
+            [&](auto& sum, int row, int column) { out_slabs.store_rows(sum, &map_dimage, row, column, pixels, c); });
+#else
+        multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
+#if WITH_SKIP
+            combine_pairs(sum, skip, row, column, pixels, c, finished<add>);
+#endif
+#if WITH_OUT
+            combine_pairs(sum, out, row, column, pixels, c, finished<mask>);
+#endif
+            store_pairs(sum, dimage, row, column, pixels, c);
         });
+#endif
         if (BK == 64) out_slabs.finish();
     }
 }

@@ -16,7 +16,8 @@ class Conv2dDgrad(Conv2dGeometry):
 
     The axes are those of the convolution (see conv2d): h and w of the image, p and q of dout. A pixel that no window
     reaches has the gradient 0. `epilogue` adds a gradient that is there already ("add"), or passes nothing on where
-    the ReLU whose output the image is was cut off ("mask": `out` is that output).
+    the ReLU whose output the image is was cut off ("mask": `out` is that output), or adds first and then masks the sum
+    ("add_mask").
     """
 
     n: int
@@ -34,7 +35,7 @@ class Conv2dDgrad(Conv2dGeometry):
 
     choices = {
         "layout": ("nchw", "nhwc"),
-        "epilogue": ("none", "add", "mask"),
+        "epilogue": ("none", "add", "mask", "add_mask"),
         "dtype": ("f32", "bf16"),
     }
     linear_in = ("dout", "weight")
@@ -43,15 +44,16 @@ class Conv2dDgrad(Conv2dGeometry):
     @property
     def degree(self) -> int | None:
         """2, as long as nothing is added, which is of degree 1."""
-        return None if self.epilogue == "add" else 2
+        return None if self.epilogue.startswith("add") else 2
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Physical axes, outermost first; the last is what the epilogue reads."""
+        """Physical axes, outermost first; the last are what the epilogue reads."""
         nchw = self.layout == "nchw"
         image = "n c h w" if nchw else "n h w c"
-        other = {"none": {}, "add": {"skip": image}, "mask": {"out": image}}[self.epilogue]
-        return {"dout": "n k p q" if nchw else "n p q k", "weight": "k c r s" if nchw else "k r s c", **other}
+        skip = {"skip": image} if self.epilogue.startswith("add") else {}
+        out = {"out": image} if self.epilogue.endswith("mask") else {}
+        return {"dout": "n k p q" if nchw else "n p q k", "weight": "k c r s" if nchw else "k r s c", **skip, **out}
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -89,7 +91,7 @@ class Conv2dDgrad(Conv2dGeometry):
     @classmethod
     def examples(cls) -> Sequence[Conv2dDgrad]:
         """Every stride, padding, filter shape and mode; pixels that no window reaches; sizes that no tile divides."""
-        add, mask = {"epilogue": "add"}, {"epilogue": "mask"}
+        add, mask, add_mask = ({"epilogue": name} for name in ("add", "mask", "add_mask"))
         nhwc, bf16 = {"layout": "nhwc"}, {"dtype": "bf16"}
         return [
             cls(n=1, c=1, h=1, w=1, k=1, r=1, s=1),
@@ -136,4 +138,14 @@ class Conv2dDgrad(Conv2dGeometry):
             cls(n=2, c=20, h=7, w=4, k=32, r=2, s=3, stride=3, padding=1, **nhwc, **add),
             cls(n=1, c=132, h=18, w=17, k=96, r=3, s=1, stride=2, **nhwc),
             cls(n=1, c=24, h=9, w=7, k=12, r=2, s=3, stride=2, padding=1, **nhwc, **bf16),
+            cls(n=2, c=5, h=9, w=10, k=6, r=3, s=3, padding=1, **add_mask),
+            cls(n=1, c=68, h=7, w=9, k=16, r=3, s=3, stride=2, padding=1, **nhwc, **add_mask),
+            cls(n=2, c=40, h=9, w=8, k=24, r=3, s=3, padding=1, **nhwc, **add_mask),
+            cls(n=2, c=136, h=9, w=11, k=72, r=1, s=1, **nhwc, **add_mask, **bf16),
+            cls(n=1, c=264, h=13, w=12, k=8, r=1, s=1, **nhwc, **add_mask, **bf16),
+            cls(n=1, c=72, h=11, w=9, k=40, r=3, s=3, padding=1, **nhwc, **add_mask, **bf16),
+            cls(n=2, c=24, h=8, w=10, k=16, r=3, s=3, stride=2, padding=1, **nhwc, **add_mask, **bf16),
+            cls(n=2, c=72, h=8, w=6, k=40, r=1, s=1, stride=2, **nhwc, **bf16),
+            cls(n=2, c=136, h=10, w=14, k=72, r=3, s=3, stride=2, padding=1, **nhwc, **bf16),
+            cls(n=1, c=9, h=7, w=6, k=5, r=3, s=2, stride=2, padding=1, **add_mask, **bf16),
         ]

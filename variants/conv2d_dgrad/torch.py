@@ -5,7 +5,7 @@ title     = "aten::convolution_backward of the image, algorithm chosen by cudnn.
 precision = "f32"
 modules   = ["cupy", "torch"]
 supports.layout   = ["nchw", "nhwc"]
-supports.epilogue = ["none", "add", "mask"]
+supports.epilogue = ["none", "add", "mask", "add_mask"]
 supports.dtype    = ["f32", "bf16"]
 ///
 
@@ -29,8 +29,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     dout, weight, dimage = (nchw_view(tensors[name], problem.layout) for name in ("dout", "weight", "dimage"))
-    names = {"add": "skip", "mask": "out"}
-    other = nchw_view(tensors[names[problem.epilogue]], problem.layout) if problem.epilogue in names else None
+    skip, out = (nchw_view(tensors[name], problem.layout) if name in tensors else None for name in ("skip", "out"))
     image = torch.empty_like(dimage)  # of which only the shape is read
     geometry = ([problem.stride] * 2, [problem.padding] * 2, [1, 1], False, [0, 0], 1)
     cudnn, backward = torch.backends.cudnn, torch.ops.aten.convolution_backward
@@ -38,10 +37,11 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     def run() -> Sequence[Any]:
         cudnn.allow_tf32, cudnn.benchmark = ALLOW_TF32, True
         gradient, _, _ = backward(dout, image, weight, None, *geometry, [True, False, False])
-        if problem.epilogue == "add":
-            torch.add(gradient, other, out=dimage)
-        elif problem.epilogue == "mask":
-            torch.ops.aten.threshold_backward.grad_input(gradient, other, 0, grad_input=dimage)
+        if skip is not None:
+            torch.add(gradient, skip, out=dimage)
+        if out is not None:
+            summed = gradient if skip is None else dimage
+            torch.ops.aten.threshold_backward.grad_input(summed, out, 0, grad_input=dimage)
         return [gradient] if problem.epilogue == "none" else []
 
     launch = torch_launch(run, [dimage] if problem.epilogue == "none" else [])

@@ -93,9 +93,10 @@ def _conv2d_dgrad(
         memory_format=torch.channels_last if is_channels_last else torch.contiguous_format
     )
     dimage = _conv2d_backward(problem, dout, image, weight, (True, False, False))[0]
-    if problem.axes["epilogue"] == "add":
-        return (dimage + extra[0],)
-    return (torch.where(extra[0] > 0, dimage, 0.0) if problem.axes["epilogue"] == "mask" else dimage,)
+    epilogue = str(problem.axes["epilogue"])
+    if epilogue.startswith("add"):
+        dimage = dimage + extra[0]
+    return (torch.where(extra[-1] > 0, dimage, 0.0) if epilogue.endswith("mask") else dimage,)
 
 
 def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:

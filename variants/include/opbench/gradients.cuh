@@ -1,7 +1,7 @@
 // The epilogue of a gradient. For an image's gradient: add an existing gradient, set it to 0 where the ReLU of the
-// forward pass was inactive, or multiply it by the slope of GELU by tanh; the other operand has the output's shape and
-// is read at the output's index. For a weight gradient: add the partial sums of the weights and of the bias in a fixed
-// order.
+// forward pass was inactive, both in this order, or multiply it by the slope of GELU by tanh; the other operands have
+// the output's shape and are read at the output's index. For a weight gradient: add the partial sums of the weights and
+// of the bias in a fixed order.
 #pragma once
 
 #include <opbench/activations.cuh>
@@ -9,12 +9,26 @@
 
 namespace opbench {
 
-enum Epilogue { plain, add, mask, gelu_tanh };
+enum Epilogue { plain, add, mask, gelu_tanh, add_mask };
 
 template <Epilogue epilogue>
 __device__ __forceinline__ float finished(float sum, float other) {
     if constexpr (epilogue == gelu_tanh) return sum * slope<Function::gelu_tanh>(other);
     return epilogue == add ? sum + other : epilogue == mask && !(other > 0.0f) ? 0.0f : sum;
+}
+// The two operands of add_mask.
+template <class T>
+struct SkipAndOut {
+    const T *skip, *out;
+    __device__ __forceinline__ SkipAndOut operator+(size_t offset) const { return {skip + offset, out + offset}; }
+};
+template <Epilogue epilogue, class T>
+__device__ __forceinline__ float finished_at(float sum, const T* other, size_t at) {
+    return finished<epilogue>(sum, epilogue == plain ? 0.0f : (float)other[at]);
+}
+template <Epilogue epilogue, class T>
+__device__ __forceinline__ float finished_at(float sum, const SkipAndOut<T>& other, size_t at) {
+    return finished<mask>(finished<add>(sum, (float)other.skip[at]), (float)other.out[at]);
 }
 
 // to[0 .. vec) from sums and other[0 .. vec), both in whole vectors.
@@ -55,11 +69,27 @@ __device__ __forceinline__ void finish_four(float* to, const float4& sum, const 
     }
 }
 
+// The same with the two operands of add_mask.
+template <Epilogue epilogue, int vec, class Out>
+__device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const SkipAndOut<Out>& other) {
+    union __align__(16) Packed {
+        Out elements[vec];
+        uint4 whole;
+    } skip, out;
+    static_assert(vec * sizeof(Out) == 16, "vectors of 16 bytes");
+    skip.whole = *reinterpret_cast<const uint4*>(other.skip);
+    out.whole = *reinterpret_cast<const uint4*>(other.out);
+#pragma unroll
+    for (int e = 0; e < vec; ++e)
+        skip.elements[e] = Out(finished<mask>(finished<add>(sum[e], (float)skip.elements[e]), (float)out.elements[e]));
+    *reinterpret_cast<uint4*>(to) = skip.whole;
+}
+
 // As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory. That
 // memory has floats here, so that a sum is rounded once, after the epilogue.
-template <class Block, Epilogue epilogue, class Out, class Rows = SameRows>
+template <class Block, Epilogue epilogue, class Out, class Other, class Rows = SameRows>
 __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
-                                               const Out* other, int row0, int column0, int rows, int columns,
+                                               const Other& other, int row0, int column0, int rows, int columns,
                                                const Rows& place = Rows()) {
     constexpr int vec = 16 / sizeof(Out), pitch = Block::wn + 8, per_row = Block::wn / vec;
     static_assert(Block::threads / 32 * 16 * pitch * 4 <= Block::stages * Block::stage_bytes, "where the stages were");
@@ -83,11 +113,11 @@ __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, 
 #pragma unroll
                 for (int f = 0; f < vec; f += 4)
                     *reinterpret_cast<float4*>(v + f) = *reinterpret_cast<const float4*>(from + f);
-                finish_vector<epilogue>(out + to, v, epilogue == plain ? nullptr : other + to);
+                finish_vector<epilogue>(out + to, v, other + (epilogue == plain ? 0 : to));
             } else {
 #pragma unroll 1
                 for (int f = 0; f < min(vec, columns - at); ++f)
-                    out[to + f] = Out(finished<epilogue>(from[f], epilogue == plain ? 0.0f : (float)other[to + f]));
+                    out[to + f] = Out(finished_at<epilogue>(from[f], other, to + f));
             }
         }
         __syncwarp();

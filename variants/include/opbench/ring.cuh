@@ -52,9 +52,15 @@ struct Ring {
     // The producer thread: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in total.
     template <class Copy>
     __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0) {
-        for (int step = first; step < steps; ++step, advance()) {
+        fill_part(steps - first, copied,
+                  [&](int step, unsigned to, unsigned barrier) { copy(first + step, to, barrier); });
+    }
+    // Stages with `bytes` instead, for example of operands that an epilogue reads.
+    template <class Copy>
+    __device__ __forceinline__ void fill_part(int steps, int bytes, const Copy& copy) {
+        for (int step = 0; step < steps; ++step, advance()) {
             wait_for(empty + 8 * stage, phase ^ 1);
-            arrive_expect(full + 8 * stage, copied);
+            arrive_expect(full + 8 * stage, bytes);
             copy(step, memory + stage * stage_bytes, full + 8 * stage);
         }
     }
@@ -131,6 +137,16 @@ struct Ring {
         if (step > 0) give_back(before);
         before = stage;
         advance();
+    }
+    // A consumer warpgroup reads stages of its block with ordinary loads: read(step, address of the stage).
+    template <class Read>
+    __device__ __forceinline__ void visit(int steps, const Read& read) {
+        for (int step = 0; step < steps; ++step, advance()) {
+            wait_for(full + 8 * stage, phase);
+            read(step, memory + stage * stage_bytes);
+            named_barrier_sync(threadIdx.x / 128, 128);  // all four warps have read the stage
+            give_back(stage);
+        }
     }
     // Arrive at each block of the cluster, one thread per warpgroup: wgmma is one instruction of all four warps.
     __device__ __forceinline__ void give_back(unsigned which) const {
