@@ -69,7 +69,7 @@ KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Of two runs of one problem the table takes the one with more variants, else the first. An H200 measured what no H100 has.
 LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts quick ceilings networks trainings) \
-	$(addprefix reports/h200/,segments sorts norms group_norms convolutions layers language latent_attention token_sampling attention tile_copies)
+	$(addprefix reports/h200/,segments sorts norms group_norms convolutions layers language latent_attention token_sampling attention tile_copies conv_gradients)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
