@@ -214,10 +214,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
         const unsigned pixel = group * UNROLL + u;
-        if (pixel >= pixels) break;
-        packs[u] = __ldcs(x + (size_t)pixel * PACKS + pack);
+        if (pixel < pixels) packs[u] = __ldcs(x + (size_t)pixel * PACKS + pack);
 #if ADD
-        added[u] = __ldcs(residual + (size_t)pixel * PACKS + pack);
+        if (pixel < pixels) added[u] = __ldcs(residual + (size_t)pixel * PACKS + pack);
 #endif
     }
     float centre[WIDTH], factor[WIDTH], offset[WIDTH];

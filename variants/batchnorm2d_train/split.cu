@@ -181,10 +181,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     Pack pack[UNROLL], added[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-        if (first + u * BLOCK >= all) break;
-        pack[u] = __ldcs(x + first + u * BLOCK);
+        if (first + u * BLOCK < all) pack[u] = __ldcs(x + first + u * BLOCK);
 #if ADD
-        added[u] = __ldcs(residual + first + u * BLOCK);
+        if (first + u * BLOCK < all) added[u] = __ldcs(residual + first + u * BLOCK);
 #endif
     }
 #pragma unroll

@@ -122,8 +122,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             });
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
+                const int row = tile.row + first + i * 64;
+                size_t starts[4];
+#pragma unroll
+                for (int j = 0; j < 4; ++j) starts[j] = place(row + j * 4 + lane / 8);
                 __syncwarp();  // the lines of the last rows have been read
-                store_lines(sum[i], slab, dimage, tile.row + first + i * 64, tile.column, pixels, c, place);
+                store_lines(sum[i], slab, dimage, row, tile.column, pixels, c, [&](int j, int) { return starts[j]; });
             }
         });
     }

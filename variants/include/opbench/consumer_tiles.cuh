@@ -41,11 +41,12 @@ struct OperandStages {
     // The producer thread: copy an operand's tile.
     template <class Ring>
     __device__ __forceinline__ static void copy(Ring& ring, const TensorMap* map, const TilePlace& tile) {
-        ring.fill_part(per_operand, per_stage * slab_bytes, [&](int step, unsigned to, unsigned full) {
+        const auto copy_slabs = [&](int step, unsigned to, unsigned full) {
 #pragma unroll
             for (int i = 0; i < per_stage; ++i)
                 load(to + i * slab_bytes, map, full, tile.column + (step * per_stage + i) * 64, tile.row);
-        });
+        };
+        ring.fill(per_operand, copy_slabs, 0, per_stage * slab_bytes);
     }
     // A consumer warpgroup: sum = combine(sum, operand) in its rows of the tile.
     template <class Ring, int tiles, int count, class Combine>

@@ -31,29 +31,48 @@ __device__ __forceinline__ float finished_at(float sum, const SkipAndOut<T>& oth
     return finished<mask>(finished<add>(sum, (float)other.skip[at]), (float)other.out[at]);
 }
 
+// Elements that one load or store of 8 or 16 bytes moves.
+template <class T, int count>
+union __align__(sizeof(T) * count) Elements {
+    T at[count];
+    uint2 half;
+    uint4 whole;
+    static constexpr bool is_whole = sizeof(T) * count == 16;
+    static_assert(is_whole || sizeof(T) * count == 8, "8 or 16 bytes");
+
+    __device__ __forceinline__ void load(const T* from) {
+        if constexpr (is_whole)
+            whole = *reinterpret_cast<const uint4*>(from);
+        else
+            half = *reinterpret_cast<const uint2*>(from);
+    }
+    __device__ __forceinline__ void store(T* to) const {
+        if constexpr (is_whole)
+            *reinterpret_cast<uint4*>(to) = whole;
+        else
+            *reinterpret_cast<uint2*>(to) = half;
+    }
+};
+
 // to[0 .. vec) from sums and other[0 .. vec), both in whole vectors.
 template <Epilogue epilogue, int vec, class Out>
 __device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const Out* other) {
-    union __align__(vec * sizeof(Out)) Packed {
-        Out elements[vec];
-        uint2 half;
-        uint4 whole;
-    } packed;
-    constexpr bool whole = vec * sizeof(Out) == 16;
-    static_assert(whole || vec * sizeof(Out) == 8, "vectors of 8 or 16 bytes");
-    if constexpr (epilogue != plain) {
-        if constexpr (whole)
-            packed.whole = *reinterpret_cast<const uint4*>(other);
-        else
-            packed.half = *reinterpret_cast<const uint2*>(other);
-    }
+    Elements<Out, vec> packed;
+    if constexpr (epilogue != plain) packed.load(other);
 #pragma unroll
     for (int e = 0; e < vec; ++e)
-        packed.elements[e] = Out(finished<epilogue>(sum[e], epilogue == plain ? 0.0f : (float)packed.elements[e]));
-    if constexpr (whole)
-        *reinterpret_cast<uint4*>(to) = packed.whole;
-    else
-        *reinterpret_cast<uint2*>(to) = packed.half;
+        packed.at[e] = Out(finished<epilogue>(sum[e], epilogue == plain ? 0.0f : (float)packed.at[e]));
+    packed.store(to);
+}
+// The same with the two operands of add_mask.
+template <Epilogue epilogue, int vec, class Out>
+__device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const SkipAndOut<Out>& other) {
+    Elements<Out, vec> skip;
+    skip.load(other.skip);
+    float both[vec];
+#pragma unroll
+    for (int e = 0; e < vec; ++e) both[e] = finished<add>(sum[e], (float)skip.at[e]);
+    finish_vector<mask>(to, both, other.out);
 }
 
 // to[0 .. 3] from sums and other[0 .. 3], as one store if 4 divides the row length; only `left` of them exist.
@@ -67,22 +86,6 @@ __device__ __forceinline__ void finish_four(float* to, const float4& sum, const 
         for (int e = 0; e < 4; ++e)
             if (e < left) to[e] = finished<epilogue>(v[e], epilogue == plain ? 0.0f : other[e]);
     }
-}
-
-// The same with the two operands of add_mask.
-template <Epilogue epilogue, int vec, class Out>
-__device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const SkipAndOut<Out>& other) {
-    union __align__(16) Packed {
-        Out elements[vec];
-        uint4 whole;
-    } skip, out;
-    static_assert(vec * sizeof(Out) == 16, "vectors of 16 bytes");
-    skip.whole = *reinterpret_cast<const uint4*>(other.skip);
-    out.whole = *reinterpret_cast<const uint4*>(other.out);
-#pragma unroll
-    for (int e = 0; e < vec; ++e)
-        skip.elements[e] = Out(finished<mask>(finished<add>(sum[e], (float)skip.elements[e]), (float)out.elements[e]));
-    *reinterpret_cast<uint4*>(to) = skip.whole;
 }
 
 // As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory. That

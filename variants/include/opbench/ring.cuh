@@ -49,16 +49,11 @@ struct Ring {
         stage %= stages;
     }
 
-    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in total.
+    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `bytes` in total, which differ
+    // from `copied` for example for operands that an epilogue reads.
     template <class Copy>
-    __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0) {
-        fill_part(steps - first, copied,
-                  [&](int step, unsigned to, unsigned barrier) { copy(first + step, to, barrier); });
-    }
-    // Stages with `bytes` instead, for example of operands that an epilogue reads.
-    template <class Copy>
-    __device__ __forceinline__ void fill_part(int steps, int bytes, const Copy& copy) {
-        for (int step = 0; step < steps; ++step, advance()) {
+    __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0, int bytes = copied) {
+        for (int step = first; step < steps; ++step, advance()) {
             wait_for(empty + 8 * stage, phase ^ 1);
             arrive_expect(full + 8 * stage, bytes);
             copy(step, memory + stage * stage_bytes, full + 8 * stage);

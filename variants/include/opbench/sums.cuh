@@ -111,16 +111,14 @@ __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int
 template <int count>
 __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned char* slab, unsigned short* out, int row,
                                             int column, int rows, int columns, int pitch) {
-    store_lines(d, slab, out, row, column, rows, columns, [&](int at) { return (size_t)at * pitch; });
+    store_lines(d, slab, out, row, column, rows, columns, [&](int, int at) { return (size_t)at * pitch; });
 }
-// The same, with row `at` of the sums from place(at) on, in elements.
+// The same, with row `at` of the sums from place(i, at) on, in elements: it is the i-th of a thread's 4 rows, which are
+// row + i * 4 + lane / 8.
 template <int count, class Place>
 __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned char* slab, unsigned short* out, int row,
                                             int column, int rows, int columns, const Place& place) {
     const unsigned lane = threadIdx.x % 32, line = lane % 16, to = shared_address(slab) + line * 128;
-    size_t starts[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) starts[i] = place(row + i * 4 + lane / 8);
 #pragma unroll
     for (int part = 0; part < (count + 31) / 32; ++part) {
         if (part > 0) __syncwarp();  // the last lines have been read
@@ -136,7 +134,7 @@ __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned ch
         for (int i = 0; i < 4; ++i) {
             const int one = i * 4 + lane / 8;
             if (chunk < width && row + one < rows && at < columns)
-                *reinterpret_cast<uint4*>(out + starts[i] + at) =
+                *reinterpret_cast<uint4*>(out + place(i, row + one) + at) =
                     *reinterpret_cast<const uint4*>(slab + one * 128 + (chunk ^ one % 8) * 16);
         }
     }
