@@ -35,8 +35,11 @@ EXACT = ("", "relu")
 
 
 def activation_of(epilogue: str) -> str:
-    """Return the activation of an epilogue such as "bias_add_relu", here "relu"; empty for none."""
-    return epilogue.removeprefix("none").removeprefix("bias").removeprefix("_add").removeprefix("_")
+    """Return the activation of an epilogue such as "bias_add_relu" or "add_relu", here "relu"; empty for none."""
+    activation = epilogue
+    for prefix in ("none", "bias", "add"):
+        activation = activation.removeprefix(prefix).removeprefix("_")
+    return activation
 
 
 class ActivatedProduct(Operator):

@@ -147,9 +147,7 @@ def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parameters: torch.Te
     )
     for image in residual:
         out.add_(image)
-    if str(problem.axes["epilogue"]).endswith("relu"):
-        out.relu_()
-    return (out, batch_mean, rstd, mean, variance)
+    return (*_activated(problem, out), batch_mean, rstd, mean, variance)
 
 
 def _batchnorm2d_backward(
