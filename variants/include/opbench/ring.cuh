@@ -49,8 +49,8 @@ struct Ring {
         stage %= stages;
     }
 
-    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `bytes` in total, which differ
-    // from `copied` for example for operands that an epilogue reads.
+    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `bytes` in total, which
+    // differ from `copied` for example for operands that an epilogue reads.
     template <class Copy>
     __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0, int bytes = copied) {
         for (int step = first; step < steps; ++step, advance()) {
