@@ -53,9 +53,13 @@ class Reason:
         return Reason(f"{prefix}{self.message}", self.location)
 
 
+MAX_NAMES_LISTED = 6
+"""Most known names in a message that has a command which lists all of them."""
+
+
 @dataclass(frozen=True)
 class UnknownName:
-    """The message for an unknown name, such as of an operator; it suggests the nearest known name or lists all."""
+    """The message for an unknown name, such as of an operator; it suggests the nearest known name or lists some."""
 
     noun: str
     """The kind of name, such as "operator"."""
@@ -71,9 +75,13 @@ class UnknownName:
         return next(iter(difflib.get_close_matches(self.name, self.known_names, n=1)), "")
 
     def __str__(self) -> str:
-        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known_names)}"
+        has_command = self.hint.startswith("opbench ")
+        listed = self.known_names[: MAX_NAMES_LISTED if has_command else None]
+        omitted = len(self.known_names) - len(listed)
+        known = ", ".join(listed) + (f" and {omitted} more" if omitted else "")
+        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {known}"
         location = f"{self.place}: " if self.place else ""
-        hint = f"list all: {self.hint}" if self.hint.startswith("opbench ") else self.hint
+        hint = f"list all: {self.hint}" if has_command else self.hint
         return f"{location}unknown {self.noun} '{self.name}'; {tail}" + (f" ({hint})" if hint else "")
 
 

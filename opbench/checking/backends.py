@@ -32,6 +32,14 @@ def resolve_name(name: str) -> str:
     return name
 
 
+def require_device(name: str) -> None:
+    """Raise EnvironmentFault if a backend needs a GPU and this machine has none."""
+    if name == "cuda":
+        from opbench.gpu import driver as cuda
+
+        cuda.require_gpu()
+
+
 @functools.cache
 def start_runtime_build(name: str) -> None:
     """Start to build the cpu backend's runtime in the background; opening the backend waits for the build."""

@@ -76,7 +76,29 @@ FORMER_OPTIONS = {"--without": "--disable", "--leave-out": "--exclude"}
 """Options by the names of the release before, which are still read."""
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group of commands; for an unknown command it suggests the nearest, or lists all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; without any, print the help."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(UsageError.exit_code)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        completing = ctx.resilient_parsing  # The shell requests completions, and an unknown name must not be an error.
+        if args and not args[0].startswith("-") and not completing and self.get_command(ctx, args[0]) is None:
+            place = (ctx.info_name or "") if ctx.parent else ""
+            raise UsageError(
+                unknown_name("command", args[0], self.list_commands(ctx), f"{ctx.command_path} --help", place)
+            )
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
     """Imports a command's module when it is used."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -93,14 +115,6 @@ class LazyGroup(click.Group):
         module = importlib.import_module(COMMANDS[name][0], "opbench.cli")
         command: click.Command = getattr(module, f"{name.replace('-', '_')}_command")
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        completing = ctx.resilient_parsing  # The shell requests completions, and an unknown name must not be an error.
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not completing:
-            raise click.UsageError(str(unknown_name("command", args[0], self.list_commands(ctx), "opbench --help")))
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete commands from `COMMANDS`, because click would import every command's module."""
@@ -154,7 +168,7 @@ def main() -> None:
             if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent
             else ""
         )
-        fail(error.format_message() + help_hint, UsageError.exit_code)
+        fail(_message_of(error) + help_hint, UsageError.exit_code)
     except (KeyboardInterrupt, click.Abort) as error:
         fail("interrupted" + (f"; {error}" if str(error) else ""), 130)
     except BrokenPipeError:
@@ -165,6 +179,13 @@ def main() -> None:
             f"{name}{error.strerror or error}; all finished measurements are stored; next: opbench doctor",
             3,
         )
+
+
+def _message_of(error: click.ClickException) -> str:
+    """Return the message of an error that click found; a wrong value stands after the name of its option."""
+    if type(error) is click.BadParameter and error.param is not None:
+        return f"{error.param.opts[0]}: {error.message}"
+    return error.format_message()
 
 
 ASCII_REPLACEMENTS = str.maketrans(

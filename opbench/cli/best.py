@@ -24,7 +24,7 @@ RUNS_FOLDER = Path("reports")
 
 
 @click.command("best")
-@click.argument("names", nargs=-1, metavar="[OPERATOR|RUN|BOOK]...")
+@click.argument("names", nargs=-1, metavar="[OPERATOR|RUN|WINNERS]...")
 @variants_option
 @json_option
 def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool) -> None:
@@ -46,7 +46,7 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     for name in operators:
         if name not in operator_names:
             raise UsageError(
-                unknown_name("operator, run or book", name, catalog.operator_names(), "opbench list operators")
+                unknown_name("operator, run or winners file", name, catalog.operator_names(), "opbench list operators")
             )
     book = make_book(sources or _timed_runs(), catalog)
     for note in book.notes:

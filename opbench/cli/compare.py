@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import cases_option, json_option, page_option
+from opbench.cli.options import Number, cases_option, json_option, page_option
 from opbench.cli.run import show_and_exit, stdout_console
 from opbench.results.comparison import RunComparison, compare_runs
 
@@ -21,7 +21,7 @@ STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TR
 @click.option(
     "--threshold",
     "threshold_percent",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="PERCENT",
     help="Ignore changes below this percentage [default: the smallest that the runs can show, at least 1].",
 )

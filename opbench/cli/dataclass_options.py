@@ -11,6 +11,7 @@ from typing import get_origin, get_type_hints
 import click
 
 from opbench.cli import completion
+from opbench.cli.options import Number, WholeNumber
 from opbench.errors import UsageError
 from opbench.options import Option, option_fields, type_of
 
@@ -97,13 +98,9 @@ def _click_type(value_type: type, details: Option) -> click.ParamType[object] | 
     if details.parse:
         return None
     minimum, is_open = (details.minimum, False) if details.greater_than is None else (details.greater_than, True)
-    if minimum is None or value_type is str:
-        return value_type
-    return (
-        click.IntRange(min=int(minimum), min_open=is_open)
-        if value_type is int
-        else click.FloatRange(minimum, min_open=is_open)
-    )
+    if value_type is int:
+        return WholeNumber(None if minimum is None else int(minimum), min_open=is_open)
+    return Number(minimum, min_open=is_open) if value_type is float else value_type
 
 
 def _parse_callback(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:

@@ -9,13 +9,31 @@ from collections.abc import Iterable
 import click
 
 from opbench.backend.rules import GUIDE_PAGE, RULES
+from opbench.cli import CommandGroup
 from opbench.errors import EnvironmentFault, UsageError, unknown_name
 from opbench.insight.stalls import CAUSES, STALLS, find_stall
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.paths import shipped_folder
 
 
-@click.group("help", invoke_without_command=True)
+class TopicGroup(CommandGroup):
+    """The group `opbench help`, in which a rule or a stall reason may stand without the command that explains it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        rules = [rule.name for rule in RULES]
+        topic = args[0] if args else ""
+        if topic and not topic.startswith("-") and topic not in self.commands and not ctx.resilient_parsing:
+            explaining = "finding" if topic in rules else "stall" if find_stall(topic) else ""
+            if not explaining:
+                topics = [*self.commands, *rules, *STALLS]
+                raise UsageError(unknown_name("topic", topic, topics, "opbench help finding"))
+            args = [explaining, *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group("help", cls=TopicGroup, invoke_without_command=True)
 @click.pass_context
 def help_command(context: click.Context) -> None:
     """Explain the messages of opbench; without a topic, list the commands."""

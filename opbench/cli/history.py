@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import cases_option, json_option, page_option
+from opbench.cli.options import Number, cases_option, json_option, page_option
 from opbench.cli.run import stdout_console
 from opbench.results.history import TABLES
 
@@ -34,7 +34,7 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
     "threshold_percent",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="PERCENT",
     help="Ignore smaller steps.",
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opbench.cli import CommandGroup
 from opbench.cli.run import show_and_exit
 from opbench.errors import EXIT_OK, EXIT_WRONG
 from opbench.paths import next_command
@@ -26,7 +27,7 @@ out_option = click.option(
 )
 
 
-@click.group("import")
+@click.group("import", cls=CommandGroup)
 def import_command() -> None:
     """Make operators from the task files of other benchmarks, and .cu files of their kernels.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opbench.cli.options import gpu_option
+from opbench.cli.options import Number, gpu_option
 
 
 @click.command("mcp")
@@ -28,7 +28,7 @@ from opbench.cli.options import gpu_option
 @click.option(
     "--time-limit",
     "time_limit_s",
-    type=click.FloatRange(min=0.1),
+    type=Number(min=0.1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -15,9 +15,10 @@ import click
 
 from opbench import paths
 from opbench.checking import backends
+from opbench.cli import CommandGroup
 from opbench.cli.dataclass_options import add_options
 from opbench.cli.describe_network import describe, print_network_description
-from opbench.cli.options import json_option
+from opbench.cli.options import WholeNumber, json_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.cli.run import show_and_exit, stdout_console
 from opbench.errors import UsageError, unknown_name
@@ -42,7 +43,7 @@ SIZE_OPTIONS = {
 """The options for a network's sizes with their help; each network has some of them."""
 
 
-@click.group("net")
+@click.group("net", cls=CommandGroup)
 def net_command() -> None:
     """Run or train a whole network with the fastest variants; list and show networks."""
 
@@ -50,7 +51,7 @@ def net_command() -> None:
 def sizes_options(function: Callable[..., object]) -> Callable[..., object]:
     """Add an option for each of a network's sizes."""
     for name, help_text in reversed(SIZE_OPTIONS.items()):
-        function = click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=help_text)(function)
+        function = click.option(f"--{name}", type=WholeNumber(min=1), metavar="N", help=help_text)(function)
     return function
 
 

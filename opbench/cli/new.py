@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from opbench.cli import CommandGroup
 from opbench.cli.options import variants_option
 from opbench.errors import EnvironmentFault, UsageError, unknown_name, writing_remedy
 from opbench.paths import next_command
@@ -30,7 +31,7 @@ folder_option = click.option(
 )
 
 
-@click.group("new")
+@click.group("new", cls=CommandGroup)
 def new_command() -> None:
     """Write starter files for an operator, a variant or a CI workflow; never overwrite a file."""
 

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from opbench.cli import completion
 from opbench.options import VARIANTS_HELP
+
+
+class WholeNumber(click.IntRange):
+    """A whole number, with a minimum or without."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        with _naming_what_is_allowed("a whole number", self, value):
+            return super().convert(value, param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number, with a minimum or without."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        with _naming_what_is_allowed("a number", self, value):
+            return super().convert(value, param, ctx)
+
+
+@contextlib.contextmanager
+def _naming_what_is_allowed(kind: str, limits: click.IntRange | click.FloatRange, value: object) -> Iterator[None]:
+    """Replace the message of an error of click by one with the value seen and what is allowed."""
+    try:
+        yield
+    except click.BadParameter as error:
+        limit = f" {'above' if limits.min_open else 'of at least'} {limits.min:g}" if limits.min is not None else ""
+        raise click.BadParameter(f"{value} is not allowed; give {kind}{limit}", error.ctx, error.param) from None
+
 
 BACKENDS = click.Choice(["auto", "cuda", "cpu"])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench.cli.options import json_option
+from opbench.cli.options import Number, json_option
 from opbench.cli.run import show_and_exit
 from opbench.errors import EnvironmentFault
 
@@ -46,7 +46,7 @@ DEFAULT_FOLDER = Path("reports") / "selftest"
 @click.option(
     "--budget",
     "budget_s",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

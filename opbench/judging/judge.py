@@ -43,9 +43,10 @@ def judge(
     """Judge kernels of one operator and return the verdict.
 
     A target is a .cu file or a variant such as "relu/vec4". Raises UsageError for an unknown name or for host code, and
-    EnvironmentFault if this machine lacks a C++ compiler.
+    EnvironmentFault if this machine lacks a C++ compiler, or the GPU that the options require.
     """
     options = options or JudgeOptions()
+    backends.require_device(options.backend)  # The checks on the CPU come first, and would be in vain.
     task = read_task(options.task) if options.task else Task()
     task_file = options.task if options.task and options.task.suffix == ".toml" else None
     if options.problems:

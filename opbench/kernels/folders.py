@@ -125,6 +125,8 @@ class Catalog:
                 return folder / "operator.py"
         if task := self.task(name):
             return task.file
+        if Path(name).is_dir():
+            raise folder_error(Path(name))
         raise UsageError(unknown_name("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:
@@ -256,6 +258,19 @@ def docstring(path: Path) -> str:
 def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
     """Return the case that prints as `name`, from the shipped variants and from extra folders."""
     return Catalog(variants).case(name)
+
+
+def folder_error(folder: Path) -> UsageError:
+    """Return the error for a folder where a kernel is expected, with a command for the kernels in it."""
+    own_file = next(iter(sorted(folder.glob("*.cu"))), None)
+    operator_folder = next((f for f in variant_folders(folder) if any(f.glob("*.cu"))), None)
+    if own_file:
+        remedy = f"name a .cu file in it: {next_command('check', own_file)}"
+    elif operator_folder:
+        remedy = f"name an operator of it: {next_command('check', operator_folder.name, variants=[folder])}"
+    else:
+        remedy = "it contains no .cu file; copy a shipped one: opbench new variant relu/mine"
+    return UsageError(f"{folder}: this is a folder, not a kernel; {remedy}", kind="is-a-folder", subject=folder)
 
 
 def variant_folders(root: Path) -> list[Path]:

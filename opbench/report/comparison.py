@@ -52,15 +52,35 @@ def answer_sentence(comparison: RunComparison) -> str:
             return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: take more samples."
         case Change.MORE_TRAFFIC:
             return f"{cases} moved more data. The worst is `{worst.case}`."
+    if not has_times(comparison):
+        return _answer_without_times(comparison)
     faster = comparison.counts.get(Change.FASTER, 0)
     return "No case became slower" + (f"; {faster} became faster." if faster else ".")
 
 
+def _answer_without_times(comparison: RunComparison) -> str:
+    """Return the result of a comparison without times, in which no case broke or moved more data."""
+    improved = [change for change in (Change.FIXED, Change.LESS_TRAFFIC) if change in comparison.counts]
+    if improved:
+        counts = ", ".join(f"{comparison.counts[change]} {change}" for change in improved)
+        return f"No case broke or moved more data; {counts}."
+    total = len(comparison.cases)
+    cases = "the case is" if total == 1 else f"all {total} cases are"
+    counted = all(case.traffic_ratio is not None for case in comparison.cases)
+    return f"Nothing changed: {cases} right in both runs" + (", with the same counted traffic." if counted else ".")
+
+
+def has_times(comparison: RunComparison) -> bool:
+    """Return whether a case has a time in both runs."""
+    return any(case.threshold is not None for case in comparison.cases)
+
+
 def method_sentence(comparison: RunComparison) -> str:
     """Return a sentence on how the comparison decides: confidence, threshold and noise."""
+    if not has_times(comparison):
+        counted = any(case.traffic_ratio is not None for case in comparison.cases)
+        return f"Compared: verdicts{' and counted traffic' if counted else ' only'}; no case has a time in both runs"
     thresholds = sorted({case.threshold for case in comparison.cases if case.threshold is not None})
-    if not thresholds:
-        return "Verdicts only: no case has a time in both runs."
     threshold_texts = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
     threshold_text = " to ±".join(threshold_texts)
     text = f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{threshold_text}"
@@ -85,6 +105,8 @@ def comparison_lines(comparison: RunComparison, show_all: bool = False) -> list[
         ]
     result_lines += [(line, None) for line in _not_compared(comparison.left_out, show_all)]
     result_lines += [(f"differs: {difference}", None) for difference in comparison.differences]
+    if comparison.cases and not shown_cases:
+        result_lines.append((answer_sentence(comparison), None))
     return [
         *result_lines,
         (method_sentence(comparison), None),

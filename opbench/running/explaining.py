@@ -12,7 +12,7 @@ from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
 from opbench.checking.checking import DEFAULT_SEED, trace_case
 from opbench.checking.memory import trace_memory
-from opbench.errors import OpbenchError
+from opbench.errors import CompileError, OpbenchError
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
@@ -139,13 +139,19 @@ def explain_targets(
     return [
         _explain_launches(plans[name].reduced, ceilings, limits, note)
         if name in plans
-        else _explain(cases[name], gpu, ceilings, limits, catalog)
+        else _explain(name, cases[name], gpu, ceilings, limits, catalog)
         for name in names
     ]
 
 
-def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> ExplainedKernel:
-    traffic, findings = trace_case(case, modelled_gpu=limits)
+def _explain(
+    target: str, case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog
+) -> ExplainedKernel:
+    try:
+        traffic, findings = trace_case(case, modelled_gpu=limits)
+    except CompileError as error:
+        message = f"{error.message}\ncorrect the file, then check it with: {catalog.command('check', target)}"
+        raise CompileError(message, error.location, cause=error) from None
     _, compiled = next(resources_of([case], gpu, blocks=True), (0, Resources()))
     return _explained(case, traffic, findings, compiled, ceilings, catalog)
 

@@ -12,7 +12,7 @@ from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.checking.huge import huge_problems, long_problems
 from opbench.errors import UsageError
 from opbench.kernels.case import CASE_NAME, Case, select
-from opbench.kernels.folders import Catalog
+from opbench.kernels.folders import Catalog, folder_error
 from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
@@ -39,11 +39,7 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     fits.
     """
     if path.is_dir():
-        raise UsageError(
-            f"{path}: this is a folder, not a kernel; name a .cu file in it: ls {path}",
-            kind="is-a-folder",
-            subject=path,
-        )
+        raise folder_error(path)
     if not path.is_file():
         raise UsageError(
             f"{path}: this file does not exist; write a .cu file with an opbench header (see 'Write your own kernel' "

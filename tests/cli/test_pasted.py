@@ -105,6 +105,13 @@ def test_two_files_of_one_name_are_refused(cli: Cli, folder: Path) -> None:
     assert done.returncode == 2 and "both define the variant relu/one; rename one of the two" in done.stderr
 
 
+def test_explain_names_the_command_for_a_file_that_does_not_compile(cli: Cli, folder: Path, paste: Paste) -> None:
+    (folder / "one.cu").write_text((folder / "one.cu").read_text().replace("int n) {", "int n) { ;;)"))
+    done = cli("explain", "one.cu")
+    assert done.returncode == 1
+    assert done.stderr.endswith("then check it with: opbench check one.cu\n")
+
+
 def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, paste: Paste, folder: Path) -> None:
     (folder / "one.cu").write_text(RELU)
     done = cli("explain", "one.cu", "--case", "(n=1000)")

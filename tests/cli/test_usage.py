@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbench import api
+from opbench.errors import UsageError
 from opbench.results.files import FILE
 from support.checks.command_line import refused
 from support.common import Cli
@@ -20,8 +21,26 @@ from support.common import Cli
         (("run",), ("Missing argument", "(opbench run --help)")),
         (("run", "quick", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
         (("run", "quick", "--resume"), ("--resume needs --out DIR",)),
-        (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
-        (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
+        (
+            ("run", "quick", "--backend", "cpu", "--seed", "-1"),
+            ("--seed: -1 is not allowed; give a whole number of at least 0",),
+        ),
+        (
+            ("run", "quick", "--backend", "cpu", "--time-limit", "0"),
+            ("--time-limit: 0 is not allowed; give a number of at least 0.1",),
+        ),
+        (
+            ("run", "quick", "--samples", "x"),
+            ("--samples: x is not allowed; give a whole number", "(opbench run --help)"),
+        ),
+        (("help", "shared-rase"), ("unknown topic 'shared-rase'; did you mean 'shared-race'?", "opbench help finding")),
+        (
+            ("import", "nodir"),
+            ("import: unknown command 'nodir'; known: flashinfer", "(list all: opbench import --help)"),
+        ),
+        (("net", "runn"), ("net: unknown command 'runn'; did you mean 'run'?",)),
+        (("check", "nodir"), ("unknown operator 'nodir'; known: ", " more (list all: opbench list operators)")),
+        (("best", "nodir"), ("unknown operator, run or winners file 'nodir'", "(list all: opbench list operators)")),
         (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("unknown GPU 'h20'; did you mean 'h200'?",)),
         (
             ("run", "quik"),
@@ -54,6 +73,31 @@ def test_a_mistake_is_told_in_one_line_with_its_remedy(cli: Cli, args: tuple[str
     done = cli(*args)
     refused(done, 2, *words)
     assert done.stdout == ""
+
+
+def test_a_group_without_a_command_prints_its_help(cli: Cli) -> None:
+    done = cli("new")
+    assert done.returncode == 2 and done.stderr.startswith("Usage: opbench new")
+
+
+def test_a_topic_of_help_needs_no_kind(cli: Cli) -> None:
+    assert cli("help", "shared-race").stdout == cli("help", "finding", "shared-race").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [("mine.cu", "opbench check folder/mine.cu"), ("relu/mine.cu", "opbench check relu --variants folder")],
+)
+def test_a_folder_is_refused_with_a_command_for_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("folder") / file
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(UsageError) as refusal:
+        api.check(["folder"], backend="cpu")
+    assert refusal.value.kind == "is-a-folder" and command in str(refusal.value)
 
 
 @pytest.mark.parametrize(

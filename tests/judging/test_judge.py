@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opbench.errors import EnvironmentFault
 from opbench.judging.document import VerdictDocument, read_document, to_text, write_document
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
@@ -35,6 +36,14 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def accepted(kernel: Path) -> VerdictDocument:
     return judge([kernel], QUICK)
+
+
+def test_a_missing_gpu_ends_a_judgement_before_any_check(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opbench.gpu.driver.device.why_missing", lambda: "no CUDA device")
+    events: list[str] = []
+    with refuses("needs-gpu", error=EnvironmentFault):
+        judge([kernel], JudgeOptions(backend="cuda"), on_progress=lambda event: events.append(str(event)))
+    assert not events
 
 
 def test_an_honest_kernel_is_accepted_without_a_time(accepted: VerdictDocument) -> None:

@@ -19,7 +19,7 @@ from opbench.backend.findings import Finding
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.driver.clock import CudaClock
 from opbench.gpu.driver.collective import NcclGroup, find_nccl
-from opbench.gpu.driver.device import ECC_ENABLED, Device, device_key
+from opbench.gpu.driver.device import ECC_ENABLED, Device, device_key, require_gpu
 from opbench.gpu.driver.driver import why_missing
 from opbench.gpu.driver.graphs import CudaGraph, GraphStep
 from opbench.gpu.driver.memory import CudaBuffer, DeviceArray
@@ -36,7 +36,7 @@ from opbench.paths import MissingExtra
 if TYPE_CHECKING:
     import cupy
 
-__all__ = ["CudaBackend", "device_key", "why_missing"]
+__all__ = ["CudaBackend", "device_key", "require_gpu", "why_missing"]
 
 
 class CudaBackend:

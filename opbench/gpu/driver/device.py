@@ -54,7 +54,7 @@ class Device:
     """One GPU with its primary context, which CuPy and PyTorch share, and with a stream of opbench's own."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        _require_gpu()
+        require_gpu()
         self.driver = Driver()
         self.ordinal = ordinal
         self.last_kernels = ""
@@ -222,7 +222,7 @@ VISIBLE_DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 def gpus() -> list[Gpu]:
     """Return the visible GPUs, each with the environment that makes it the only visible one; create no context."""
-    _require_gpu()
+    require_gpu()
     driver = Driver()
     driver.call("cuInit", 0)
     count = int(driver.get("cuDeviceGetCount", c_int))
@@ -238,7 +238,7 @@ def gpus() -> list[Gpu]:
     return found_gpus
 
 
-def _require_gpu() -> None:
+def require_gpu() -> None:
     """Raise EnvironmentFault with the reason if CUDA cannot be used here."""
     if reason := why_missing():
         raise EnvironmentFault(
@@ -250,7 +250,7 @@ def _require_gpu() -> None:
 
 def device_key(ordinal: int = 0) -> str:
     """Return a key of a GPU and its driver version, for files of measurements; create no context."""
-    _require_gpu()
+    require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
     version = Nvml(identity).driver() or driver.get("cuDriverGetVersion", c_int)
