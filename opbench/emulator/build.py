@@ -329,9 +329,15 @@ class KernelBuilder:
 
     @functools.cached_property
     def _hidden_macros(self) -> list[str]:
-        """Return the names of the host compiler's macros that kernels must not see."""
+        """Return the names of the host compiler's macros that kernels must not see; the cache folder keeps them."""
+        path = self.folder / f"hidden-macros-{self.build.name}-{self._key('')}.json"
+        with contextlib.suppress(OSError, ValueError):
+            return list(json.loads(path.read_text()))
         answer = self._call([*self.toolchain.flags(self.build), "-dM", "-E", "-x", "c++", os.devnull])
-        return macros.hidden_names(answer.stdout)
+        hidden = macros.hidden_names(answer.stdout)
+        if answer.returncode == 0:
+            write_atomically(path, json.dumps(hidden).encode())
+        return hidden
 
     @functools.cached_property
     def _precompiled_header_flags(self) -> tuple[str, ...]:
