@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from opbench.adopting.host_launches import definitions, launches_in, number_of, statement_end
 from opbench.source.c_expression import UnsupportedExpression, tokens_of
@@ -169,5 +168,5 @@ def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[To
         if is_assigned and not is_member and following[2:] in ([";"], [","]) and buffer_of(following[1]):
             buffer_by_pointer[token.text] = buffer_of(following[1])
         is_use = token.kind == "name" and not is_assigned and not is_member and token.text in buffer_by_pointer
-        tokens.append(replace(token, text=buffer_by_pointer[token.text]) if is_use else token)
+        tokens.append(token._replace(text=buffer_by_pointer[token.text]) if is_use else token)
     return tuple(tokens)

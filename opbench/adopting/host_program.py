@@ -454,7 +454,7 @@ def _inline_call(
             Token("mark", ";", text_offset),
         )
     body = [
-        replace(token, text=token.text + suffix) if token.kind == "name" and token.text in local_variables else token
+        token._replace(text=token.text + suffix) if token.kind == "name" and token.text in local_variables else token
         for token in declaration.tokens[declaration.body + 1 : closing_bracket(declaration.tokens, declaration.body)]
     ]
     yield from _flatten_calls(body, functions, inlined, call_numbers, (*call_stack, declaration.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ INNER_MARKER = re.compile(r'\n#\s+\d+\s+"[^"\n]*"[ \d]*\n\s*')
 CONSTANT = re.compile(r"__attribute__\(\(opb_constant\)\)")
 
 
+CACHED_STATEMENTS = 1024
+"""The number of parsed asm statements that are cached: kernels share those of their headers."""
 PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 PTX_BEFORE_OPCODE = re.compile(r"^(?:\s*(?:[{}]|[$\w]+\s*:(?!:)|@!?[%$\w]+\s))+")
 """Braces, labels and the guard predicate (@p) in front of an instruction."""
@@ -192,7 +195,13 @@ def locate(text: str, position: int) -> tuple[str, int]:
 def _parse_asm(text: str, match: re.Match[str]) -> Statement:
     """Return the asm statement that begins at a match, with its template and operands."""
     end = _closing_bracket(text, match.end())
-    sections = _split(text[match.end() : end], ":")
+    return Statement(match.start(), end + 1, *_parse_statement(text[match.end() : end]))
+
+
+@functools.lru_cache(CACHED_STATEMENTS)
+def _parse_statement(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the template and the operands of an asm statement, whose text is inside its brackets."""
+    sections = _split(text, ":")
     template = "".join(STRING.findall(sections[0])).replace("\\n", "\n").replace("\\t", " ")
     operands: list[str] = []
     for section in sections[1:3]:
@@ -201,7 +210,7 @@ def _parse_asm(text: str, match: re.Match[str]) -> Statement:
             if constraint is not None:
                 expression = operand[constraint.end() : _closing_bracket(operand, constraint.end())]
                 operands.append(INNER_MARKER.sub(" ", expression).strip())
-    return Statement(match.start(), end + 1, template, tuple(operands))
+    return template, tuple(operands)
 
 
 def _closing_bracket(text: str, position: int) -> int:

@@ -234,11 +234,15 @@ def host_function(sources: Sequence[Source], kernel_names: Sequence[str]) -> tup
     }
     for source in sources:
         for declaration in declarations_of_file[source.path]:
-            is_plain_function = (
-                declaration.kind == "function"
-                and not declaration.is_device
-                and "constexpr" not in declaration.specifiers
-            )
+            if (
+                declaration.kind != "function"
+                or declaration.is_device
+                or "constexpr" in declaration.specifiers
+                or id(declaration) not in needed
+                or declaration.name in device_names
+                or declaration.name in kernel_names
+            ):
+                continue
             head_words = {token.text for token in declaration.tokens[: declaration.body]} - {declaration.name}
             # A macro before its name, or a region of a pragma, may mark the function for the device.
             is_plain = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head_words)
@@ -246,14 +250,7 @@ def host_function(sources: Sequence[Source], kernel_names: Sequence[str]) -> tup
                 directive_declaration.kind == "directive" and directive_declaration.names & head_words
                 for directive_declaration in all_declarations
             )
-            if (
-                is_plain_function
-                and id(declaration) in needed
-                and is_plain
-                and not has_macro
-                and declaration.name not in device_names
-                and declaration.name not in kernel_names
-            ):
+            if is_plain and not has_macro:
                 return source, declaration
     return None
 

@@ -6,6 +6,7 @@ import ast
 import functools
 import hashlib
 import io
+import os
 import re
 import tokenize
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
     included under any macro. Raises UsageError with file:line for an include whose name is a macro, for a huge
     file and for includes that nest too deep, and OSError for an unreadable file.
     """
-    result: dict[Path, Source] = {}
+    result: dict[tuple[int, int], Source] = {}
 
     def visit(file: Path, depth: int) -> None:
         status = file.stat()  # before reading, so that a concurrent edit is noticed later
@@ -103,7 +104,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
                 value=status.st_size,
                 allowed=MAX_BYTES,
             )
-        source = result[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
+        source = result[_identity(status)] = Source(file, file.read_bytes(), status.st_mtime_ns)
         if file.suffix == ".py":
             return
         for line, name in includes(source.text):
@@ -119,7 +120,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
             header = next(
                 (candidate for folder in (*own_folder, *folders) if (candidate := folder / name[1:-1]).is_file()), None
             )
-            if header is not None and header.resolve() not in result:
+            if header is not None and _identity(header.stat()) not in result:
                 if depth == MAX_INCLUDE_DEPTH:
                     raise UsageError(
                         f"the #include lines nest deeper than {MAX_INCLUDE_DEPTH} files; check whether a header "
@@ -133,6 +134,11 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
 
     visit(path, 1)
     return tuple(result.values())
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what identifies a file under all of its names; to resolve its links would take ten times as long."""
+    return status.st_dev, status.st_ino
 
 
 def code_checksum(sources: Sequence[Source], settings: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _TOKENS = re.compile(
     r"""
@@ -24,8 +24,7 @@ _INCLUDE = re.compile(r'#\s*include\s*(<[^>\n]+>|"[^"\n]+")')
 OPENING, CLOSING = "([{", ")]}"
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A word, symbol or directive of the code; blanks and comments are no tokens."""
 
     kind: str
