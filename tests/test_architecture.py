@@ -57,14 +57,36 @@ def package_of(module: str) -> str:
     return next((name for name in names if name in PACKAGES), parts[0])
 
 
+class ParsedFile(NamedTuple):
+    """Facts of a Python file. Syntax trees of all files would take too much memory."""
+
+    docstring: str | None
+    imports: list[tuple[int, str]]
+    """Line and full name of everything that the file imports, wherever in it."""
+
+
 @functools.cache
+def parsed(path: Path) -> ParsedFile:
+    """Parse a file once for all tests."""
+    tree = ast.parse(path.read_text())
+    return ParsedFile(ast.get_docstring(tree), list(each_import(path, tree)))
+
+
 def imports(path: Path) -> list[tuple[int, str]]:
     """Return line and full name of everything that a file imports, wherever in it."""
-    return list(each_import(path))
+    return parsed(path).imports
 
 
-def each_import(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def is_import_function(function: ast.expr) -> bool:
+    """Whether a called function is `importlib.import_module` or `__import__`."""
+    match function:
+        case ast.Name(id="__import__") | ast.Attribute(value=ast.Name(id="importlib"), attr="import_module"):
+            return True
+    return False
+
+
+def each_import(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,7 +95,7 @@ def each_import(path: Path) -> Iterator[tuple[int, str]]:
                 submodule = ROOT.joinpath(*(node.module or "").split("."), alias.name)
                 is_module = submodule.with_suffix(".py").exists() or submodule.is_dir()
                 yield node.lineno, f"{node.module}.{alias.name}" if is_module else str(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
+        elif isinstance(node, ast.Call) and is_import_function(node.func):
             yield from ((node.lineno, str(a.value)) for a in node.args if isinstance(a, ast.Constant))
 
 
@@ -206,12 +228,12 @@ def test_the_harness_holds_no_kernel_of_an_operator() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     for path in [*MODULES, OPBENCH / "__init__.py"]:
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert parsed(path).docstring, f"{path} has no docstring"
 
 
 def test_every_file_of_tests_says_what_it_is_for() -> None:
     for path in (ROOT / "tests").rglob("*.py"):
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert parsed(path).docstring, f"{path} has no docstring"
 
 
 def test_no_test_file_imports_another() -> None:

@@ -41,5 +41,7 @@ def test_the_pattern_finds_what_it_is_for() -> None:
 
 def test_nothing_mentions_an_issue() -> None:
     own = "tests/test_no_tracker.py"
-    found = {name: hit[0] for name in tracked() if name != own and (hit := MENTION.search(text_of(name)))}
+    texts = ((name, text_of(name)) for name in tracked() if name != own)
+    # Most texts lack the word, which is found sooner than the pattern.
+    found = {name: hit[0] for name, text in texts if b"issue" in text.lower() and (hit := MENTION.search(text))}
     assert found == {}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +18,7 @@ TESTS = ROOT / "tests"
 LONG = read_long_tests()
 
 
+@functools.cache
 def functions(path: Path) -> set[str]:
     """Return the names of a file's test functions."""
     nodes = ast.walk(ast.parse(path.read_text()))
