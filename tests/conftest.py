@@ -125,12 +125,12 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def backend(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
-    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good."""
+    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good; its modules are compiled once."""
     from opbench.gpu.driver import CudaBackend, device
     from opbench.gpu.driver.driver import Driver
 
     copy = shutil.copy(fake_driver, tmp_path / "libfake.so")
-    monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv("OPBENCH_CACHE", str(fake_driver.parent))
     monkeypatch.setattr(device, "why_missing", lambda: None)
     monkeypatch.setattr(device, "Driver", lambda: Driver(str(copy)))
     return CudaBackend()
