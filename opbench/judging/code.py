@@ -81,18 +81,18 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
         )
         # If a kernel's text takes over the compiler, it must not change the cache of other commands.
         cache_variables = {"OPBENCH_CACHE": scratch} if confined else {}
-        process = subprocess.Popen(
-            paths.python("-m", "opbench.judging.code_process"),
+        command = paths.python("-m", "opbench.judging.code_process")
+        with subprocess.Popen(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=paths.child_environment({**cache_variables, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
-        )
-        try:
-            yield CodeReader(process, json.dumps(to_json(request)).encode())
-        finally:
-            process.kill()
-            process.wait()
+        ) as process:
+            try:
+                yield CodeReader(process, json.dumps(to_json(request)).encode())
+            finally:
+                process.kill()
 
 
 def _own_files(case: Case) -> list[Path]:

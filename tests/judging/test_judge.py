@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, UsageError
 from opbench.judging.document import VerdictDocument, read_document, to_text, write_document
 from opbench.judging.judge import judge
 from opbench.judging.options import JudgeOptions
@@ -95,13 +95,21 @@ def test_trust_loads_python_files_and_keeps_the_cage(monkeypatch: pytest.MonkeyP
     """Only --no-cage switches the cage off."""
     setups: list[RunSetup] = []
 
+    def keep(suite: Suite, setup: RunSetup, *rest: object) -> Run:
+        setups.append(setup)
+        raise UsageError("the setup is enough")
+
     def run_and_keep(suite: Suite, setup: RunSetup, *rest: object) -> Run:
         setups.append(setup)
         return run_suite(suite, setup, *rest)
 
+    monkeypatch.setattr("opbench.judging.judge.run_suite", keep)
+    for options in ({}, {"trust": True}, {"no_cage": True}):
+        with pytest.raises(UsageError, match="the setup is enough"):
+            judge([kernel], replace(QUICK, **options))
     monkeypatch.setattr("opbench.judging.judge.run_suite", run_and_keep)
-    for options in ({}, {"trust": True}, {"no_cage": True}, {"trust": True, "no_cage": True}):
-        assert judge([kernel], replace(QUICK, problems=("(n=5)",), **options)).overall == "accepted"
+    options = replace(QUICK, problems=("(n=5)",), trust=True, no_cage=True)
+    assert judge([kernel], options).overall == "accepted"
     assert [setup.untrusted for setup in setups] == [True, True, False, False]
 
 
