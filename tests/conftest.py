@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from support.common import RELU, Cli
-from support.daily import VARIABLE, fix_day
+from support.daily import VARIABLE, day_number, fix_day
 from support.fakes.driver import FAKE
 from support.prestarted import Prestarted, prestart
 from support.tiers import long_items, read_long_tests
@@ -46,7 +46,7 @@ LONGEST = "test_the_readmes_commands_run_one_after_another"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out, and begin with the longest."""
     fixtures = [(item.nodeid, getattr(item, "fixturenames", ())) for item in items]
-    for place, reason in long_items(fixtures, read_long_tests()):
+    for place, reason in long_items(fixtures, read_long_tests(), day_number()):
         items[place].add_marker(pytest.mark.long(reason))
     items.sort(key=lambda item: item.name != LONGEST)
 
@@ -125,7 +125,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def backend(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaBackend:
-    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good; its modules are compiled once."""
+    """A backend on a fresh copy of the fake, as a kernel that dies breaks it for good; all share one cache."""
     from opbench.gpu.driver import CudaBackend, device
     from opbench.gpu.driver.driver import Driver
 

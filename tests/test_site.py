@@ -31,6 +31,14 @@ def test_no_page_of_the_guide_fetches_anything_from_elsewhere(site: Path) -> Non
     assert found and not any(found.values()), found
 
 
+def test_nothing_that_the_site_is_made_with_is_elsewhere() -> None:
+    """The whole site, with its theme and plugins, is built by `make test-all`."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    named = re.findall(r"^(?:extra_css|extra_javascript): \[(.*)\]$|polyfills: \[(.*)\]", settings, re.MULTILINE)
+    files = [name.strip() for groups in named for name in ",".join(groups).split(",") if name.strip()]
+    assert "site.css" in files and "font: false" in settings and not [name for name in files if "//" in name]
+
+
 @needs_chromium
 def test_the_search_of_a_page_opened_as_a_file_finds_pages(site: Path, tmp_path: Path) -> None:
     address = f"file://{site}/index.html?q=swizzle"

@@ -1,4 +1,4 @@
-"""The tests that only `make test-all` runs have a reason, and `make test` tests every package and every kernel file."""
+"""Only `make test-all` runs some tests, each with a reason; `make test` tests every package and some kernel files."""
 
 from __future__ import annotations
 
@@ -49,14 +49,12 @@ def test_make_test_runs_some_test_of_every_file() -> None:
     assert tests and [file for file, names in tests.items() if names <= left_out] == []
 
 
-def test_make_test_checks_and_compiles_every_file_of_kernels() -> None:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-m", "not long", TESTS / "test_variants.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    collected = set(done.stdout.splitlines())
+def test_make_test_checks_and_compiles_every_file_of_kernels_within_three_days() -> None:
     last = {variant.path: variant.id for variant in kernel_variants()}
-    tests = ("test_right_on_its_most_telling_example", "test_the_last_variant_of_a_file_compiles_for_hopper")
-    missing = {f"tests/test_variants.py::{test}[{name}]" for test in tests for name in last.values()} - collected
-    assert missing == set(), done.stdout + done.stderr
+    for test in ("test_right_on_its_most_telling_example", "test_the_last_variant_of_a_file_compiles_for_hopper"):
+        items = [(f"tests/test_variants.py::{test}[{name}]", ()) for name in last.values()]
+        days = [{*range(len(items))} - {place for place, _ in long_items(items, LONG, day)} for day in range(3)]
+        assert set().union(*days) == {*range(len(items))} and all(len(day) > len(items) / 4 for day in days)
 
 
 def test_of_a_fixture_each_room_has_its_sample() -> None:
@@ -69,16 +67,23 @@ def test_a_sample_is_spread_over_the_parameter_sets() -> None:
         LongTests("takes a minute", ("a.py::test_one",)),
         LongTests("many of a kind", ("a.py::test_many",), sample=2),
     ]
-    assert list(long_items([(name, ()) for name in ids], groups)) == [
+    assert list(long_items([(name, ()) for name in ids], groups, 7)) == [
         (0, "takes a minute"),
         *((place, "many of a kind") for place in (2, 3, 5)),
     ]
 
 
+def test_a_daily_sample_takes_other_parameter_sets_the_next_day() -> None:
+    items = [(f"tests/a.py::test_many[{n}]", ()) for n in range(6)]
+    groups = [LongTests("many of a kind", ("a.py::test_many",), sample=2, daily=True)]
+    run = [{*range(6)} - {place for place, _ in long_items(items, groups, day)} for day in (6, 7, 8, 9)]
+    assert run == [{0, 3}, {2, 5}, {1, 4}, {0, 3}]
+
+
 def test_tests_of_a_fixture_are_sampled_by_room_unless_they_are_named() -> None:
     items = [(f"tests/{file}.py::test_{n}", ("cli",) if n else ()) for file in ("a/c", "a/d", "b/e") for n in (0, 1, 2)]
     groups = [LongTests("starts a process", fixture="cli", sample=1), LongTests("takes a minute", ("a/c.py::test_1",))]
-    left_out = {items[place][0]: reason for place, reason in long_items(items, groups)}
+    left_out = {items[place][0]: reason for place, reason in long_items(items, groups, 0)}
     assert left_out == {
         "tests/a/c.py::test_1": "takes a minute",
         "tests/a/d.py::test_1": "starts a process",

@@ -19,6 +19,11 @@ def fix_day() -> str:
     return os.environ.setdefault(VARIABLE, datetime.date.today().isoformat())
 
 
+def day_number() -> int:
+    """Return the number of the day of all samples."""
+    return datetime.date.fromisoformat(fix_day()).toordinal()
+
+
 def daily_sample(items: Sequence[Item], count: int, salt: str = "") -> list[Item]:
     """Return `count` of the items, others each day and for each salt."""
     return random.Random(f"{salt} {fix_day()}").sample(items, count)

@@ -21,6 +21,8 @@ class LongTests:
     fixture: str = ""
     sample: int = 0
     """How many parameter sets of each test, or how many of each package's tests, `make test` runs all the same."""
+    daily: bool = False
+    """Whether the sample is another one each day."""
 
 
 def read_long_tests() -> list[LongTests]:
@@ -29,10 +31,13 @@ def read_long_tests() -> list[LongTests]:
     return [LongTests(**{**group, "tests": tuple(group.get("tests", ()))}) for group in groups]
 
 
-def long_items(items: Sequence[tuple[str, Collection[str]]], groups: Sequence[LongTests]) -> Iterator[tuple[int, str]]:
+def long_items(
+    items: Sequence[tuple[str, Collection[str]]], groups: Sequence[LongTests], day: int
+) -> Iterator[tuple[int, str]]:
     """Yield the position of each item that is left to `make test-all`, with the reason; a sample is spread evenly.
 
-    An item is a node id with the names of its fixtures. A test that is named is in no group of a fixture.
+    An item is a node id with the names of its fixtures. A test that is named is in no group of a fixture. `day` is the
+    number of the day, which shifts daily samples.
     """
     named = {name for group in groups for name in group.tests}
     sets: dict[tuple[int, str], list[int]] = {}
@@ -46,4 +51,6 @@ def long_items(items: Sequence[tuple[str, Collection[str]]], groups: Sequence[Lo
     for (number, _), places in sets.items():
         sample = groups[number].sample
         step = -(-len(places) // sample) if sample else 0
-        yield from ((place, groups[number].reason) for index, place in enumerate(places) if not step or index % step)
+        first = day if groups[number].daily else 0
+        reason = groups[number].reason
+        yield from ((place, reason) for index, place in enumerate(places, first) if not step or index % step)
