@@ -131,7 +131,7 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(cli: Cli, undis
         (("--data", "digits:56"), "are [1, 56, 56], and lenet needs [1, 28, 28]"),
         (("--data", "nowhere.npz"), "nowhere.npz: cannot be read"),
         (("--data", "digits", "--loss", "mse"), "--loss mse needs targets of float32[10]"),
-        (("--data", "digits", "--clip", "0"), "0.0 is not allowed; give a number above 0"),
+        (("--data", "digits", "--clip", "0"), "0 is not allowed; give a number above 0"),
         (("--data", "digits", "--optimizer", "adams"), "unknown optimizer 'adams'"),
         (("--data", "digits", "--disable", "fuse"), "unknown pass 'fuse'"),
         (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set, which has 1437"),
