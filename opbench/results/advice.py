@@ -62,9 +62,7 @@ class CaseAdvice:
         return advice.gain_text if self.has_gains else UNKNOWN_GAIN
 
     def sentences(self, most: int) -> list[str]:
-        """Return at most `most` pieces of advice as sentences; without advice, the reason for its absence."""
-        if not self.advice:
-            return [self.reason[:1].upper() + self.reason[1:]] if self.reason else []
+        """Return at most `most` pieces of advice as sentences."""
         return [advice.sentence(self.has_gains) for advice in self.advice[:most]]
 
     def to_json(self) -> dict[str, JSON]:
@@ -155,7 +153,7 @@ def add_line_advice(
 DOUBLE_DTYPE = "f64"
 TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
 NO_RULE = "no rule knows what limits it"
-NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
+NEAR_BOUND = "it is within 10 % of its lower bound, so little is left to gain"
 
 
 def over_bound(measured: Result, peaks: Peaks | None) -> float | None:

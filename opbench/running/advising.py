@@ -137,9 +137,9 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
-        return replace(
-            advised, reason=f"no variant is called {result.variant}; name its file: opbench advise {run.folder} FILE.cu"
-        )
+        file = next((name for name in run.header.named_targets if Path(name).stem == result.variant), "FILE.cu")
+        command = next_command("advise", run.folder, file)
+        return replace(advised, reason=f"its file was not found, so nothing was counted; name the file: {command}")
     counted_case = small_case(variant, result, catalog)
     if counted_case is None:
         return replace(advised, reason="no example of the operator fits the case")

@@ -124,7 +124,6 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
             *revision,
         ],
         headline=headline(record),
-        speed=speed_text(record),
         bars=peer_bars(record),
         notes=record.notes,
         chart=drawn["loss"],
@@ -151,13 +150,14 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
 
 
 def headline(record: TrainingRecord) -> list[str]:
-    """Return sentences on the result of a training and on its speed."""
+    """Return sentences on a training, the most important first: its speed if it was compared, else its score."""
     losses, (step, score) = record.losses, record.scores[-1]
     window = min(50, max(1, len(losses) // 5))
     name = record.score_name
     mean_text = f"the mean loss of {window} steps" if window > 1 else "the loss"
     score_text = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
+        *speed_text(record),
         f"Test {name} {score_text} after {int(step)} steps of {batch_text(record)}; {mean_text} went from "
         f"{np.mean(losses[:window]):.4g} (first) to {np.mean(losses[-window:]):.4g} (last).",
         f"{record.images_per_s:,.0f} {record.data.unit}/s{ranks_text(record)}, without evaluation on the test set and "

@@ -44,14 +44,11 @@ def first_step_text(step: FirstStepRecord) -> str:
 
 
 def peer_text(record: TrainingRecord) -> list[str]:
-    """Return sentences on whether PyTorch computes the same step, and on which side is faster."""
+    """Return sentences on whether PyTorch computes the same step, and on how much memory it needs."""
     if not (comparison := record.comparison):
         return []
     sentences = [first_step_text(comparison.first_step)]
     peer_times = step_peers(record)
-    if best := phrases.fastest_peer(peer_times):
-        steps = f"{phrases.time_with_interval(record.times.hot)} and {phrases.time_with_interval(best.measured)}"
-        sentences.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
     if peaks := [peer.peak_bytes for peer in peer_times if peer.peak_bytes]:
         own_bytes, least_bytes = opbench_bytes(record), min(peaks)
         share = units.percent(own_bytes / least_bytes)
@@ -70,10 +67,13 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
     return phrases.bars_of([phrases.PeerTime(OPBENCH_NAME, record.times.hot, None, None, None), *ordered])
 
 
-def speed_text(record: TrainingRecord) -> str:
-    """Return a sentence on which side's step is faster; "" without a comparison."""
+def speed_text(record: TrainingRecord) -> list[str]:
+    """Return a sentence on which side's step is faster; none without a comparison."""
     best, hot = phrases.fastest_peer(step_peers(record)), record.times.hot
-    return f"A step takes {units.time(hot.median_s)}: {phrases.speedup(best)}." if best and hot else ""
+    if not best or not hot:
+        return []
+    own, torch = phrases.time_with_interval(hot), phrases.time_with_interval(best.measured)
+    return [f"A step takes {own} back to back, {torch} in PyTorch: {phrases.speedup(best)}."]
 
 
 def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:

@@ -120,7 +120,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         against=context.against.template_values("against") if context.against else None,
         overview=lines,
         marks=footnote_marks(str(line["above"]) for line in lines),
-        with_overview=len(all_sections) > 1 or (context.has_times and bool(all_sections)),
+        with_overview=len(all_sections) > 1,
         operators=_operators(context, all_sections, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
@@ -223,6 +223,7 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "operator": section.operator,
         "verdict": _verdict(context, section),
         "next": _best_advice(context, section),
+        "no_advice": _reason_without_advice(context, section),
         "next_of": section.subject.variant if section.subject else "",
         "gain": distance_to_peak(section.subject) if section.subject else "",
         "marks": footnotes,
@@ -377,6 +378,12 @@ def _best_advice(context: PageContext, section: Section) -> list[str]:
         for source in ordered[:VARIANTS_ADVISED]
         for sentence in source.advised.sentences(1)
     ]
+
+
+def _reason_without_advice(context: PageContext, section: Section) -> str:
+    """Return why there is no advice on the subject of a problem; "" if there is advice or no subject."""
+    advised = context.advice.get(section.subject.case) if section.subject else None
+    return advised.reason if advised and not advised.advice else ""
 
 
 def _commands(run: Run, all_sections: Sequence[Section]) -> list[tuple[str, str]]:
