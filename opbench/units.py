@@ -93,6 +93,11 @@ def unit(name: str) -> str:
     return f"{products}×{kind}" if products else kind
 
 
+def per_byte(flops_per_byte: float) -> str:
+    """Format an arithmetic intensity in FLOP per byte, such as "0.25 FLOP/B"."""
+    return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
+
+
 def wrap_last_column(text: str, indent: int, terminal_width: int) -> str:
     """Wrap the text of a line's last column, which starts at `indent`; as it is for a pipe, whose width is 0."""
     if terminal_width < indent + LEAST_COLUMN:

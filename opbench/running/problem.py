@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from opbench import units
 from opbench.backend.counts import Traffic
 from opbench.checking.checking import CheckResult
 from opbench.checking.measuring import MeasureResult
@@ -254,9 +255,10 @@ class ProblemRun:
     def _measured(self, slot: WorkerSlot, case: Case, checked: CheckResult, measurement: Measurement) -> Result:
         bound_s, bound = lower_bound_s(case, slot.ceilings, measurement.mode)
         if measurement.median_s < bound_s:
+            time_text, bound_text = units.time(measurement.median_s), units.time(bound_s)
             reason = (
-                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {bound_s:.3g} s from the "
-                f"{bound} peak; the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
+                f"impossible: {time_text} is below the lower bound of {bound_text} from the {bound} peak; "
+                "the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
             )
             return self._result(slot, case, "invalid", reason, checked, measurement)
         return self._result(slot, case, "right", "", checked, measurement)

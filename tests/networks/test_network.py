@@ -192,7 +192,7 @@ def test_a_page_begins_with_the_time_or_with_what_is_wrong() -> None:
     bars = bars_of(
         [PeerTime("opbench", typed(made_record).total, None, None, None), *compared_peers(typed(made_record))]
     )
-    assert bars[0]["own"] and all(bar["note"] for bar in bars[1:]) and "100.0" in {bar["width"] for bar in bars}
+    assert bars[0].tone == "own" and all(bar.note for bar in bars[1:]) and "100.0" in {bar.width for bar in bars}
     made_record["nodes"][2]["check"]["right"] = False
     assert answer_sentences(typed(made_record))[0].startswith("Wrong: node `")
     untimed = record(made()) | {"total": None}

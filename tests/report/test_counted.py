@@ -70,7 +70,8 @@ def test_many_faulty_variants_are_counted_not_listed() -> None:
 def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:
     html = page(counted_run(), tmp_path)
     assert cells(html, "naive") == [
-        "4.0of 4.0", "! 32.0of 4.0", "! 4.50×115 kB ÷ 25.6 kB", "–", "–", "0", "12no spills", "50 %registers, warps",
+        "4.0of 4.0", "! 32.0of 4.0", "! 4.50×115 kB ÷ 25.6 kB", "–", "–", "0", "12no spills",
+        "50 %limited by registers and warps",
     ]  # fmt: skip
     assert "! 97 %" in cells(html, "shared") and "0" in cells(html, "padded") and "! 97 %" in cells(html, "summing")
     assert cells(html, "spilling")[-2] == "! 25564 B spilled"

@@ -9,7 +9,6 @@ from pathlib import Path
 from opbench.report import write_report
 from opbench.report.charts.libraries import (
     FASTER,
-    MAX_LABEL,
     MIN_TICK_DISTANCE,
     SLOWER,
     TIE,
@@ -67,8 +66,17 @@ def test_labels_name_the_axes_in_which_problems_of_an_operator_differ() -> None:
     default = [("decode", "(keys=64)"), ("decode", "(keys=64,causal=yes)")]
     labels = row_labels([Section(operator, problem, [], [], [], []) for operator, problem in default])
     assert labels == ["decode keys=64", "decode causal=yes"]
-    long_label = row_labels([Section("relu", f"(n={'9' * 80})", [], [], [], [])])[0]
-    assert len(long_label) == MAX_LABEL and "…" in long_label
+
+
+def test_a_long_label_is_not_cut() -> None:
+    problem = {"problem": "(batch=2,channels=320,pixels=4096,groups=32,layout=nhwc,dtype=bf16,activation=silu)"}
+    chart = against_libraries_chart(sections(rows(run(
+        [*compared([0.5, 3.0, 2.0]).results, result("own", 1e-3, operator="groupnorm", **problem),
+         result("torch", 2e-3, operator="groupnorm", library=True, **problem)]
+    ))))  # fmt: skip
+    assert chart is not None
+    label = next(text for text in (t.get_text() for t in chart.figure.axes[0].get_yticklabels()) if "group" in text)
+    assert "\n" in label and label.replace("\n", " ") in [bar.name for bar in chart.bars]
 
 
 def test_the_chart_comes_before_the_first_table(tmp_path: Path) -> None:

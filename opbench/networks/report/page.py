@@ -53,7 +53,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
     return write_files(folder, files, remedy)
 
 
-Drawn = dict[str, JSON] | None
+Drawn = dict[str, object] | None
 PIXELS_PER_POINT = 1.6
 
 

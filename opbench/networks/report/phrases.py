@@ -18,7 +18,7 @@ from opbench.networks.records.network import (
     sum_of_times_alone_s,
     variant_of,
 )
-from opbench.records import JSON
+from opbench.report.bars import Bar, scaled
 from opbench.report.run.sentences import code, count_noun, gpu_phrase, join_words
 from opbench.timing.measurement import TimingWarning
 from opbench.timing.stats import Interval, Ratio, interval_ratio
@@ -182,7 +182,7 @@ def more_times(record: Record) -> list[str]:
     return [sentence for sentence in (*times, _host_sentence(record)) if sentence]
 
 
-def bars_of(peer_times: Sequence[PeerTime]) -> list[dict[str, JSON]]:
+def bars_of(peer_times: Sequence[PeerTime]) -> list[Bar]:
     """Return one bar for opbench and one for each mode of PyTorch; none without PyTorch.
 
     The first of `peer_times` is opbench. The longest bar is 100 % wide.
@@ -192,17 +192,18 @@ def bars_of(peer_times: Sequence[PeerTime]) -> list[dict[str, JSON]]:
     ]
     if len(timed) < 2:
         return []
-    longest = max(time_s for _, time_s in timed)
-    return [
-        {
-            "own": peer is peer_times[0],
-            "name": peer.name,
-            "time": units.time(time_s),
-            "width": f"{100 * time_s / longest:.1f}",
-            "note": units.ratio(peer.ratio.value) if peer.ratio else "",
-        }
-        for peer, time_s in timed
-    ]
+    return scaled(
+        [
+            Bar(
+                peer.name,
+                units.time(time_s),
+                time_s,
+                units.ratio(peer.ratio.value) if peer.ratio else "",
+                "own" if peer is peer_times[0] else "",
+            )
+            for peer, time_s in timed
+        ]
+    )
 
 
 def memory_sentences(record: Record) -> list[str]:

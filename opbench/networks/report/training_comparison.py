@@ -8,6 +8,7 @@ from opbench import units
 from opbench.networks.records.training import FirstStepRecord, StepPeer, TrainingRecord
 from opbench.networks.report import phrases
 from opbench.records import JSON
+from opbench.report.bars import Bar
 from opbench.report.run.sentences import join_words
 
 OPBENCH_NAME = "opbench"
@@ -59,7 +60,7 @@ def peer_text(record: TrainingRecord) -> list[str]:
     return sentences
 
 
-def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
+def peer_bars(record: TrainingRecord) -> list[Bar]:
     """Return one bar for opbench's step and one for each mode of PyTorch, the fastest first."""
     if not (peer_times := step_peers(record)):
         return []

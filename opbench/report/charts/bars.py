@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Peaks
+from opbench.report.bars import Bar, scaled
 from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, distance_to_peak, row_sentence, shorten
 from opbench.report.charts.roofline_axes import OFFSET, line_style, text_width_points
 from opbench.report.charts.svg import INK, MUTED
@@ -21,6 +22,10 @@ from opbench.source.precision import UNIT_ROUNDOFF
 MAX_BARS = 24
 MAX_AXIS_FACTOR = 2.5
 """The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
+WIDTH = 8.0
+"""Width of the figure in inches."""
+GAP_MARGIN_POINTS = 6
+"""Least space in addition to the label of the distance to the peak, which otherwise has none."""
 MAX_NAME_LENGTH = 32
 """Most characters of a variant's name."""
 YOURS_ROLE = "your variants"
@@ -40,7 +45,7 @@ def bars_chart(section: Section, name: str, rows: list[Row], chart_frame: ChartF
     legend = [Patch(color=colour, label=role) for role, colour in ROLES.items() if role in roles]
     bottom_margin = 0.55 + (0.3 if legend[1:] else 0)
     height = 0.55 + bottom_margin + 0.3 * len(shown_rows)
-    figure = Figure(figsize=(8.0, height))
+    figure = Figure(figsize=(WIDTH, height))
     names = [_name(row) for row in shown_rows]
     left = 0.03 + 0.0112 * max(map(len, names))
     axes = figure.add_axes((left, bottom_margin / height, 0.775 - left, 1 - (bottom_margin + 0.45) / height))
@@ -80,7 +85,24 @@ def bars_chart(section: Section, name: str, rows: list[Row], chart_frame: ChartF
         f"fastest {row_sentence(shown_rows[0])}. The table below holds the same numbers.",
         points,
         _note_text(rows, peaks, is_shared_peak, right_edge),
+        rate_bars(shown_rows, by_bytes),
     )
+
+
+def rate_bars(rows: Sequence[Row], by_bytes: bool) -> list[Bar]:
+    """Return the rates of rows as bars, of which the peak or the fastest rate is the full length."""
+    bars = []
+    for row in rows:
+        rate = _rate_in_units(row, by_bytes)
+        share = f"{units.percent(row.peak_share)} of peak" if row.peak_share is not None else ""
+        bars.append(Bar(_name(row), _rate_text(rate, by_bytes), rate, share, "" if row.library else "fast"))
+    longest = max(max(bar.length, _peak_in_units(row, by_bytes) or 0.0) for bar, row in zip(bars, rows, strict=True))
+    return scaled(bars, longest)
+
+
+def _rate_text(rate: float, by_bytes: bool) -> str:
+    """Format a rate in GB/s or TFLOP/s."""
+    return units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12)
 
 
 def _label_rates(axes: Axes, fastest: float, by_bytes: bool) -> None:
@@ -144,9 +166,7 @@ def _draw_bar(axes: Axes, position: int, row: Row, by_bytes: bool, colour: str, 
         axes.plot(rate_ends, [position, position], "-", color=INK, linewidth=1.4)
     share = f"  {units.percent(row.peak_share)}" if row.peak_share is not None else ""
     axes.annotate(
-        (units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12))
-        + share
-        + (" ^" if row.above_peak else ""),
+        _rate_text(rate, by_bytes) + share + (" ^" if row.above_peak else ""),
         (1.0, position),
         xycoords=("axes fraction", "data"),
         xytext=(8, 0),
@@ -165,7 +185,7 @@ def _draw_own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right
     for index, row in enumerate(shown_rows):
         if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right_edge:
             axes.plot([peak, peak], [index - 0.36, index + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
-    per_point = right_edge / (8.0 * 72 * axes.get_position().width)
+    per_point = right_edge / (WIDTH * 72 * axes.get_position().width)
     line_ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
     named_until = -math.inf
     for peak, row in sorted(
@@ -234,6 +254,8 @@ def _draw_gap(axes: Axes, position: int, row: Row, by_bytes: bool, right_edge: f
         return
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (end, position), xytext=(begin, position), arrowprops=arrow)
-    if end - begin > 0.26 * right_edge:
+    if (end - begin) / right_edge * 72 * WIDTH * axes.get_position().width > text_width_points(
+        distance
+    ) + GAP_MARGIN_POINTS:
         centre = ((begin + end) / 2, position)
         axes.annotate(distance, centre, xytext=(0, 3), ha="center", va="bottom", **OFFSET)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Peaks
-from opbench.records import JSON
+from opbench.report.bars import Bar
 from opbench.report.charts.svg import to_svg
 from opbench.results.rows import Row
 from opbench.timing.clock import mode_text
@@ -31,11 +31,13 @@ class Chart:
     points: dict[str, str] = field(default_factory=dict)
     """The text of each point by the point's SVG group id."""
     note: str = ""
+    bars: Sequence[Bar] = ()
+    """The chart as bars, for a narrow screen; empty for a chart that bars cannot replace."""
 
-    def template_values(self, prefix: str) -> dict[str, JSON]:
+    def template_values(self, prefix: str) -> dict[str, object]:
         """Return the chart's values for a page template; `prefix` makes its SVG ids unique in the page."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
-        return {"svg": Markup(svg), "title": self.title, "note": self.note}
+        return {"svg": Markup(svg), "title": self.title, "note": self.note, "bars": self.bars}
 
 
 def variant_styles(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -68,11 +70,6 @@ def row_sentence(row: Row) -> str:
     share += [row.above_peak] if row.above_peak else []
     mode = f" ({mode_text(times.mode)})" if times and times.mode else ""
     return f"{row.name}: {units.time(row.time_s)}{interval_text}{mode}, {', '.join([*rates, *share])}"
-
-
-def per_byte(flops_per_byte: float) -> str:
-    """Format an arithmetic intensity in FLOP per byte, such as "0.25 FLOP/B"."""
-    return f"{flops_per_byte:,.0f} FLOP/B" if flops_per_byte >= 100 else f"{flops_per_byte:.3g} FLOP/B"
 
 
 def distance_to_peak(row: Row) -> str:

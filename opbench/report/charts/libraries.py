@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -10,6 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from opbench import units
 from opbench.kernels.axes import read_axes
+from opbench.report.bars import Bar, scaled
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.problems import axis_labels
 from opbench.report.charts.svg import INK, MUTED
@@ -23,8 +25,8 @@ MIN_PROBLEMS, MAX_PROBLEMS = 4, 40
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20, 50, 100)
 MIN_TICK_DISTANCE = 0.11
 """Least distance of two ticks, as a part of the axis."""
-MAX_LABEL = 46
-"""Most characters of a problem's label."""
+MAX_LINE = 46
+"""Most characters in a line of a problem's label; a longer label has several lines."""
 FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
 
 
@@ -45,10 +47,14 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     if total < MIN_PROBLEMS:
         return None
     shown_pairs = pairs if total <= MAX_PROBLEMS else [*pairs[: MAX_PROBLEMS // 2], *pairs[-MAX_PROBLEMS // 2 :]]
-    height = 0.75 + 0.2 * len(shown_pairs)
+    labels = row_labels([section for _, section, _, _ in shown_pairs])
+    label_lines = [textwrap.wrap(label, MAX_LINE, break_on_hyphens=False) for label in labels]
+    row_height = 0.06 + 0.14 * max(map(len, label_lines))
+    height = 0.75 + row_height * len(shown_pairs)
     figure = Figure(figsize=(8.0, height))
     axes = figure.add_axes((0.43, 0.45 / height, 0.46, 1 - 0.55 / height))
     points: dict[str, str] = {}
+    bars: list[Bar] = []
     for index, (ratio, section, own_row, library_row) in enumerate(shown_pairs):
         faster, slower = sorted((own_row, library_row), key=lambda row: row.time_s or 0.0)
         colour = TIE if is_tie(faster, slower) else FASTER if ratio.value > 1 else SLOWER
@@ -56,6 +62,8 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
         axes.plot([ratio.low, ratio.high], [index, index], "-", color=INK, linewidth=1.4)
         axes.plot(ratio.value, index, "o", color=colour, markersize=6, gid=f"p{index}")
         points[f"p{index}"] = _tooltip(ratio, section, own_row, library_row)
+        tone = {FASTER: "fast", SLOWER: "slow"}.get(colour, "")
+        bars.append(Bar(labels[index], units.ratio(ratio.value), ratio.value, tone=tone))
         axes.annotate(
             units.ratio(ratio.value), (1.0, index), xycoords=("axes fraction", "data"), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=9, color=colour, annotation_clip=False,
@@ -67,10 +75,7 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     axes.set_xticks(ticks, [f"{value:g}×" for value in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("speedup of the best own variant over the library (right of 1×: faster)")
-    axes.set_yticks(
-        range(len(shown_pairs)),
-        row_labels([section for _, section, _, _ in shown_pairs]),
-    )
+    axes.set_yticks(range(len(shown_pairs)), ["\n".join(lines) for lines in label_lines])
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
         text.set_fontsize(8.5)
@@ -89,6 +94,7 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
         "The table has the numbers.",
         points,
         f"Blue: faster. Orange: slower. Grey: a tie. Black: the 95 % interval.{omitted_text}",
+        scaled(bars),
     )
 
 
@@ -112,8 +118,7 @@ def row_labels(all_sections: Sequence[Section]) -> list[str]:
         for operator, problems in problems_of.items()
         for problem, text in zip(problems, _distinct_texts(problems), strict=True)
     }
-    labels = [texts[section.operator, section.problem] for section in all_sections]
-    return [text if len(text) <= MAX_LABEL else f"{text[:20]}…{text[-(MAX_LABEL - 21) :]}" for text in labels]
+    return [texts[section.operator, section.problem] for section in all_sections]
 
 
 def _distinct_texts(problems: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.axes import read_axes
+from opbench.report.bars import Bar
 from opbench.report.charts.chart import COLOURS, Chart, row_sentence, shorten
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.above_peak import above_peak_sentences
@@ -76,7 +77,16 @@ def over_problems(operator: str, all_sections: Sequence[Section], name: str, mea
         " ".join(
             [f"Best config of each {precision} variant, the smallest problem first.{omitted_text} {NOTE}", *above_peak]
         ),
+        [_fastest_bar(*pair) for pair in zip(labels, rows, strict=True)] if shows_peak else (),
     )
+
+
+def _fastest_bar(label: str, rows: Sequence[Row]) -> Bar:
+    """Return a problem's bar: the percentage of peak of its fastest variant."""
+    fastest = min(rows, key=lambda row: row.time_s or 0.0)
+    name = f"{label}: {fastest.variant}".replace("\n", " ")
+    share = fastest.peak_share or 0.0
+    return Bar(name, units.time(fastest.time_s), share, units.percent(share), "" if fastest.library else "fast")
 
 
 def _relative_speed(row: Row, rows: Sequence[Row], shows_peak: bool) -> float:

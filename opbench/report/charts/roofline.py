@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.report.charts.chart import Chart, ChartFrame, distance_to_peak, per_byte, row_sentence, shorten
+from opbench.report.charts.bars import rate_bars
+from opbench.report.charts.chart import Chart, ChartFrame, distance_to_peak, row_sentence, shorten
 from opbench.report.charts.roofline_axes import (
     OFFSET,
     Label,
@@ -63,6 +64,7 @@ def roofline_chart(section: Section, name: str, rows: list[Row], chart_frame: Ch
         "The table below holds the same numbers.",
         points,
         _note_text(len(best), bool(counted), bool(other_rows)),
+        rate_bars(best[:MAX_LABELS], by_bytes=False),
     )
 
 
@@ -115,7 +117,7 @@ def _draw_points(
             counted_x = counted[row.case]
             axes.plot([x, counted_x], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
             axes.plot(counted_x, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
-            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {per_byte(counted_x)}"
+            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {units.per_byte(counted_x)}"
     return points
 
 

@@ -14,7 +14,6 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Peaks
-from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread_positions
 
 FONT_SIZE = 8.5
@@ -155,7 +154,7 @@ def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
     handles = [Line2D([], [], **line_style(c)) for c in peaks]
     texts = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
-        f"ridge {per_byte(ridge_point(c))}"
+        f"ridge {units.per_byte(ridge_point(c))}"
         for c in peaks
     ]
     axes.legend(

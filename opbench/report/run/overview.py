@@ -5,8 +5,6 @@ from __future__ import annotations
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import JSON
-from opbench.report.charts.chart import per_byte
-from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import Section
 from opbench.report.run.traffic_columns import CountedFigure, worst_conflicts, worst_sectors
 from opbench.report.terminal import rate_text
@@ -97,11 +95,11 @@ def bar_width(row: Row | None) -> str:
 
 def intensity(row: Row) -> str:
     """Format the FLOPs per compulsory byte; "–" without FLOPs or bytes."""
-    return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
+    return units.per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
-def problem_facts(section: Section, predicting: Peaks | None) -> list[str]:
-    """Return a problem's work and arithmetic intensity and, without a GPU, its predicted lower bound."""
+def problem_facts(section: Section) -> list[str]:
+    """Return a problem's work, arithmetic intensity and devices."""
     row = section.rows[0]
     phrases = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",
@@ -109,7 +107,4 @@ def problem_facts(section: Section, predicting: Peaks | None) -> list[str]:
         intensity(row) if row.flops else "",
     ]
     phrases += [f"on {' and '.join(section.devices)}"] if section.devices else []
-    predicted = next((row for row in section.rows if row.predicted), None)
-    if predicting is not None and predicted is not None:
-        phrases.append(predicted_text([predicted]))
     return [phrase for phrase in phrases if phrase]

@@ -16,9 +16,10 @@ from opbench.insight.levels import counted_bounds
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report import own_variants
+from opbench.report.bars import Bar
 from opbench.report.charts.chart import Chart, distance_to_peak
 from opbench.report.findings import finding_lines
-from opbench.report.run import sentences, traffic_columns
+from opbench.report.run import sentences, top_bars, traffic_columns
 from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
@@ -48,7 +49,7 @@ NAMES_SHOWN = 40
 
 Limits = list[tuple[str, list[LimitBar]]]
 """The bars of profiled variants by name."""
-SectionPart = dict[str, "JSON | list[Listing] | CountedTable | Limits"]
+SectionPart = dict[str, object]
 """The template's values for one problem."""
 
 
@@ -104,8 +105,16 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
             zip(all_sections, anchors, strict=True), key=lambda pair: access_cost(pair[0]), reverse=True
         )
     ]
+    gpu = sentences.gpu_name(context.predicting) if context.predicting else ""
+    bars: tuple[list[Bar], str] = ([], "")
+    if context.predicting:
+        bars = top_bars.traffic_bars(all_sections, gpu)
+    elif not context.against:
+        bars = top_bars.winner_bars(all_sections)
     page = render_template(
         "report.html.j2",
+        bars=bars[0],
+        bars_caption=bars[1],
         answer=_answer(context, all_sections),
         title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
@@ -130,7 +139,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         warnings=[(text, _first_names(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
         predicting=context.predicting,
-        gpu=sentences.gpu_name(context.predicting) if context.predicting else "",
+        gpu=gpu,
         launch=_empty_launch_sentence(context.predicting),
     )
     return page
@@ -228,7 +237,7 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "gain": distance_to_peak(section.subject) if section.subject else "",
         "marks": footnotes,
         "notes": {above_peak[AbovePeak(reason)]: mark for reason, mark in footnotes.items()},
-        "facts": problem_facts(section, context.predicting),
+        "facts": problem_facts(section),
         "findings": _findings(context, section),
         "groups": [group_cells(group, context.results) for group in section.groups],
         "unmeasured": [
@@ -306,6 +315,8 @@ def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     shown_columns, constant_columns = traffic_columns.split_columns(
         [*traffic_columns.columns(rows), *VERDICT_HEADS], list(cells.values())
     )
+    if all(top_bars.traffic_cost(row) == 1.0 for row in rows):
+        constant_columns.pop("least", None)  # It is the problem's lower bound, which stands above the table.
     heads = traffic_columns.HEADS | VERDICT_HEADS
     return CountedTable(
         [heads[name] for name in shown_columns],
@@ -322,7 +333,7 @@ VERDICT_HEADS = {
     "error": ("worst error", "allowed"),
     "integers": ("with small integers", ""),
     "findings": ("findings", "allowed"),
-    "launches": ("launches", "blocks, threads"),
+    "launches": ("launches", ""),
 }
 
 
@@ -339,7 +350,7 @@ def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.Coun
         "error": figure(worst, f"≤ {allowed}", value=verdict.worst_error),
         "integers": figure(verdict.integers or "–"),
         "findings": figure(str(len(verdict.findings)), value=len(verdict.findings)),
-        "launches": figure(str(len(launches)), f"{sum(blocks):,}, {threads:,}", value=len(launches))
+        "launches": figure(str(len(launches)), f"{sum(blocks):,} blocks, {threads:,} threads", value=len(launches))
         if launches
         else figure(),
     }

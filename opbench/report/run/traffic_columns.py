@@ -110,15 +110,15 @@ COMPILED = ("registers", "occupancy")
 TRAFFIC = ("load", "store", "moved", "conflicts", "atomics", "barriers", "least", "l2", "dram")
 HEADS = {
     "registers": ("registers", "a thread, compiled"),
-    "occupancy": ("occupancy", "compiled, limited by"),
+    "occupancy": ("occupancy", "compiled"),
     "load": ("sectors per load", "counted, of ideal"),
     "store": ("sectors per store", "counted, of ideal"),
     "moved": ("moved\u00a0÷ asked", "global bytes"),
     "conflicts": ("bank conflicts", "of wavefronts"),
     "atomics": ("collisions", "of atomics’ lanes"),
     "barriers": ("barriers", "a block"),
-    "l2": ("L2 bytes", "predicted, FLOP/B"),
-    "dram": ("DRAM bytes", "predicted, FLOP/B"),
+    "l2": ("L2 bytes", "predicted"),
+    "dram": ("DRAM bytes", "predicted"),
     "least": ("lower bound", "by which limit"),
 }
 
@@ -178,9 +178,8 @@ def _registers_cell(resources: CompiledResources | None) -> CountedFigure:
 def _occupancy_cell(resources: CompiledResources | None) -> CountedFigure:
     if resources is None:
         return CountedFigure()
-    return CountedFigure(
-        units.percent(resources.occupancy), (resources.limiter or "").replace(" and ", ", "), "", resources.occupancy
-    )
+    limited_by = f"limited by {resources.limiter}" if resources.limiter else ""
+    return CountedFigure(units.percent(resources.occupancy), limited_by, "", resources.occupancy)
 
 
 def _sectors_cell(row: Row, access: str) -> CountedFigure:
@@ -235,7 +234,7 @@ def _lower_bound_cell(predicted: PredictedTraffic) -> CountedFigure:
 
 def _level_cell(nbytes: int, row: Row) -> CountedFigure:
     """Return the bytes at one memory level and the arithmetic intensity there."""
-    intensity_text = f"{row.flops / nbytes:.3g}" if row.flops and nbytes else ""
+    intensity_text = units.per_byte(row.flops / nbytes) if row.flops and nbytes else ""
     return CountedFigure(units.si(nbytes, "B").replace(" ", "\N{NO-BREAK SPACE}"), intensity_text, value=nbytes)
 
 
