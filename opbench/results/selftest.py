@@ -11,6 +11,10 @@ from opbench.errors import EXIT_OK, EXIT_WRONG
 from opbench.records import JSON, to_json
 
 FORMAT = 1
+CHEATS = "cheats"
+"""The part that runs kernels which cheat about their time, and honest ones."""
+REJECTED, HONEST_TIMED, NO_GAIN = "caught", "gets a time", "gains no time"
+"""What the claims of that part want: no time for a cheat, a time for an honest kernel, no shorter time for a trick."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Claim:
     @property
     def word(self) -> str:
         """Return the outcome as one word for the table."""
-        return {True: "holds", False: "FAILS", None: "not checked"}[self.holds]
+        return {True: "passes", False: "FAILS", None: "not checked"}[self.holds]
 
 
 @dataclass(frozen=True)
@@ -94,11 +98,11 @@ class Selftest:
         return EXIT_WRONG if any(part.failed for part in self.parts) else EXIT_OK
 
     def summary(self) -> str:
-        """Return a summary such as "14 of 15 claims hold, 1 not checked"."""
+        """Return a summary such as "14 of 15 checks pass, 1 not checked"."""
         claims = [claim for part in self.parts for claim in part.claims]
         checked = [claim for claim in claims if claim.holds is not None]
         ended = [part.name for part in self.parts if part.error]
-        text = f"{sum(bool(claim.holds) for claim in checked)} of {len(checked)} claims hold"
+        text = f"{sum(bool(claim.holds) for claim in checked)} of {len(checked)} checks pass"
         text += f", {len(claims) - len(checked)} not checked" if len(checked) < len(claims) else ""
         return text + (f"; ended early: {', '.join(ended)}" if ended else "")
 

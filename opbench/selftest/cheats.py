@@ -10,6 +10,7 @@ from pathlib import Path
 
 from opbench import units
 from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.results import selftest
 from opbench.results.result import Result
 from opbench.results.selftest import Part
 from opbench.timing.clock import SecondsClock
@@ -18,8 +19,8 @@ RIGHT = "right"
 """The expectation for an honest twin: it is right and has a time."""
 NO_GAIN = "no gain"
 """The expectation for a trick that the harness defeats: a time no shorter than the twin's."""
-OUTCOMES: dict[tuple[str, ...], str] = {(RIGHT,): "gets a time", (NO_GAIN,): "gains no time"}
-"""The required outcome for each of these expectations; for all others it is "caught"."""
+OUTCOMES: dict[tuple[str, ...], str] = {(RIGHT,): selftest.HONEST_TIMED, (NO_GAIN,): selftest.NO_GAIN}
+"""The required outcome for each of these expectations; for all others it is `selftest.REJECTED`."""
 GAIN = 0.9
 """A gain is a time below this share of the twin's; the two are measured one after the other."""
 
@@ -79,13 +80,13 @@ def gains_nothing(results: Sequence[Result], twin: Sequence[Result]) -> bool:
 
 def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: SecondsClock = time.perf_counter) -> Part:
     """Run every cheat and every honest twin through the same path as a user's own file."""
-    part, rows = Part("cheats", "Cheats that concern time"), []
+    part, rows = Part(selftest.CHEATS, "Cheats that concern time"), []
     if not files:
         part.notes.append("no cheats ship with this installation")
     results_of_file: dict[Path, Sequence[Result]] = {}
     for path in files:
         name, expected = path.stem.replace("_", " "), expectation(path)
-        expected_outcome = OUTCOMES.get(expected.texts, "caught")
+        expected_outcome = OUTCOMES.get(expected.texts, selftest.REJECTED)
         try:
             results = results_of_file[path] = judge(path, expected.problems)
             if expected.texts == (NO_GAIN,) and expected.twin and expected.twin not in results_of_file:
@@ -104,7 +105,7 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now_s: Se
         part.figures[path.stem] = [{"case": r.case, "status": r.status, "reason": r.reason} for r in results]
         as_expected = {True: "yes", False: "NO", None: "not checked"}[holds]
         rows.append((name, " or ".join(expected.texts), as_expected, outcome))
-    part.add_table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
+    part.add_table("What each was reported as", ("cheat or honest kernel", "expected", "as expected", "reported"), rows)
     return part
 
 

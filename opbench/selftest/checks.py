@@ -50,7 +50,7 @@ def _samples_s(
 
 def check_floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = time.perf_counter) -> Part:
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
-    part = Part("floor", "The launch floor")
+    part = Part("floor", "Time of an empty kernel")
     clock, start_s = device.clock(), now_s()
     samples_s = _samples_s(clock, clock.launch_empty_kernel, 40, start_s + budget_s / 2, now_s)
     middle_index = len(samples_s) // 2
@@ -60,7 +60,7 @@ def check_floor(device: SelftestDevice, budget_s: float, now_s: SecondsClock = t
     part.figures |= {"floor_s": stats.median(samples_s), "offset_s": clock.timing_offset_s(), "samples_s": samples_s}
     part.add_claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
     part.add_claim(
-        "the floor is steady: both halves of the samples have one median",
+        "the time of an empty kernel is steady: both halves of the samples have one median",
         f"{units.time(first_median_s)} and {units.time(second_median_s)}",
         f"within {units.time(FLOOR_DRIFT_S)}",
         abs(first_median_s - second_median_s) <= FLOOR_DRIFT_S,

@@ -16,7 +16,16 @@ from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.paths import shipped_folder
 from opbench.records import stored_file, unpacked
-from opbench.report.selftest import FILE, part_lines, read_selftest, write_selftest, write_selftest_results
+from opbench.report.selftest import (
+    FILE,
+    check_rows,
+    next_steps,
+    part_bars,
+    part_lines,
+    read_selftest,
+    write_selftest,
+    write_selftest_results,
+)
 from opbench.results.result import Result
 from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pairs
 from opbench.selftest.cheats import expectation
@@ -268,7 +277,7 @@ def test_parts_are_kept_as_they_come_and_one_that_dies_costs_itself(tmp_path: Pa
     selftest.run_parts({"floor": fine, "flush": dies, "aa": fine}, ["floor", "flush", "aa"], found, keep)
     assert [len(k["parts"]) for k in kept] == [1, 2, 3]
     assert [p.error for p in found.parts] == ["", "illegal address in opbench_chase", ""]
-    assert found.exit_code == 1 and found.summary() == "2 of 2 claims hold; ended early: flush"
+    assert found.exit_code == 1 and found.summary() == "2 of 2 checks pass; ended early: flush"
     assert any("illegal address" in line for line in part_lines(found.parts[1]))
 
 
@@ -299,12 +308,12 @@ def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> Non
     assert [f.name for f in files] == ["selftest.html", "selftest.png", FILE]
     page = files[0].read_text()
     assert files[1].read_bytes().startswith(b"\x89PNG") and "<svg" in page and "src=" not in page
-    for claim in (claim for part in found.parts for claim in part.claims):
-        assert claim.sentence.replace("'", "&#39;") in page and claim.word in page
+    for row in (row for part in found.parts for row in check_rows(part)):
+        assert row.name.replace("'", "&#39;") in page and row.word in page
     assert json.loads(files[2].read_text())["exit_code"] == found.exit_code
     assert '<figure class="small">' in page, "the chart shrinks with the screen"
     bad = '<p class="summary bad">' if found.exit_code else '<p class="summary">'
-    assert f"{bad}{found.summary()}</p>" in page and page.index(found.summary()) < page.index("<table")
+    assert f"{bad}{found.summary()}" in page and page.index(found.summary()) < page.index("<table")
 
 
 def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
@@ -312,13 +321,35 @@ def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(unpacked(stored_file(committed / FILE)))
     before = (tmp_path / FILE).read_text()
     done = CliRunner().invoke(report_command, [str(tmp_path)])
-    assert done.exit_code == 0 and done.stdout.endswith("15 of 16 claims hold\n")
-    assert json.loads((tmp_path / FILE).read_text()) == json.loads(before), "nothing is lost on the way"
+    assert done.exit_code == 0 and done.stdout.endswith("15 of 16 checks pass\n")
+    written = {**json.loads((tmp_path / FILE).read_text()), "summary": json.loads(before)["summary"]}
+    assert written == json.loads(before), "nothing is lost on the way"
     page = (tmp_path / "selftest.html").read_text()
-    assert "15 of 16 claims hold" in page and page.count('<span class="status right">holds</span>') == 15
+    assert "15 of 16 checks pass. Failing: spans agree with cuda.bench." in page and "--only clocks" in page
+    assert page.count('<span class="status right">passes</span>') == 15
     assert "1 % in 0 of 370 pairs, 2 % in 369 of 370 pairs" in page, "the page states what is not detected"
     document = json.loads(CliRunner().invoke(report_command, [str(tmp_path), "--json"]).stdout)
-    assert document["summary"] == "15 of 16 claims hold"
+    assert document["summary"] == "15 of 16 checks pass"
+
+
+def test_the_page_of_cheats_says_which_were_rejected() -> None:
+    (part,) = read_selftest(shipped_folder("reports") / "h100" / "selftest").parts
+    rows = {row.name: row for row in check_rows(part)}
+    assert (rows["honest kernel `relu`"].required, rows["honest kernel `relu`"].measured) == ("accepted", "accepted")
+    assert rows["cheat `counts in the guard`"].measured == "rejected: wrong"
+    trick = rows["cheat `keeps inputs in l2`"]
+    assert (trick.holds, trick.required, trick.measured) == (
+        True,
+        "no shorter time than the honest kernel",
+        "timed without a gain",
+    )
+    found = outcome()
+    found.parts = [part]
+    bars = part_bars(found)
+    assert sum(int(bar.value) for bar in bars) == len(part.claims) and max(bar.length for bar in bars) == 1.0
+    failed = replace(part.claims[0], holds=False)
+    assert check_rows(replace(part, claims=[failed]))[0].measured.endswith(f"({failed.seen})")
+    assert next_steps(replace(found, parts=[replace(part, claims=[failed])]))[0].count("--only cheats") == 1
 
 
 def test_what_is_no_self_test_is_refused(tmp_path: Path) -> None:
@@ -372,7 +403,7 @@ def test_the_command_prints_as_it_goes_and_leaves_with_its_code(
     done = CliRunner().invoke(commands, words)
     assert done.exit_code == code, done.output
     assert "flush: Cold caches" in done.stdout and ("FAILS" in done.stdout) == bool(code)
-    assert "claims hold" in done.stdout and (tmp_path / "selftest.html").exists()
+    assert "checks pass" in done.stdout and (tmp_path / "selftest.html").exists()
     done = CliRunner().invoke(commands, [*words, "--json"])
     found = json.loads(done.stdout)
     assert found["exit_code"] == code == done.exit_code and found["parts"][0]["name"] == "flush"
