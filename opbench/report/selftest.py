@@ -62,7 +62,7 @@ def _cheat_row(part: Part, claim: Claim) -> CheckRow:
     measured = f"rejected: {' and '.join(rejections)}" if rejections else "accepted" if statuses else "not supported"
     is_honest = claim.wanted == HONEST_TIMED
     # In records of older versions, a cheat that may gain no time is also called one that must be rejected.
-    may_run = claim.wanted == NO_GAIN or (bool(claim.holds) and not rejections)
+    may_run = not is_honest and (claim.wanted == NO_GAIN or (bool(claim.holds) and not rejections))
     if may_run and claim.holds:
         measured = "timed without a gain"
     if claim.holds is False:
