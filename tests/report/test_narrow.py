@@ -23,7 +23,7 @@ from opbench.report.tuning_page import write_tuning
 from opbench.results import agreement, history
 from opbench.results.comparison import compare_runs
 from opbench.results.files import read_run
-from support.builders.runs import measured, noisy, pair, relu_run
+from support.builders.runs import matmul_run, measured, noisy, pair
 from support.checks.chromium import needs_chromium, opened
 from support.common import WRONG
 from support.fakes.tuning import tune_fake
@@ -65,7 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     assert document.overall == "refused"
     refused.write_text(verdict_page(document), encoding="utf-8")
     return {
-        "report": write_report(relu_run(), folder / "report")[0],
+        "report": write_report(matmul_run((512, 1024)), folder / "report")[0],
         "comparison": compared,
         "history": over_time,
         "tuning": write_tuning(*search),
