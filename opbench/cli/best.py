@@ -92,11 +92,17 @@ def _timed_runs() -> list[Path]:
 @click.argument("run", type=click.Path(path_type=Path, exists=True))
 def open_command(run: Path) -> None:
     """Open the page of RUN in the browser, and print its path."""
+    from opbench.results.files import run_files
+
     pages = [run] if run.is_file() else [run / name for name in PAGE_NAMES if (run / name).is_file()]
     if not pages:
-        raise UsageError(
-            f"{run}: has no page; write the page with: {next_command('report', run)}", kind="no-page", subject=run
+        runs = [] if _is_run(run) else run_files(run)
+        remedy = (
+            f"open a run in it: {next_command('open', runs[0].parent)}"
+            if runs
+            else f"write the page with: {next_command('report', run)}"
         )
+        raise UsageError(f"{run}: has no page; {remedy}", kind="no-page", subject=run)
     click.echo(pages[0])
     if click.launch(str(pages[0])) != 0:
         click.echo("no browser could be started", err=True)

@@ -492,7 +492,7 @@ def next_step(judgement: Judgement, faults: Sequence[Fault], seed: int) -> NextS
             return NextStep(f"{advised.case} is {NEAR_BOUND}.", next_command("explain", target))
         for advice in advised.advice[:1]:
             location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
-            example = f"; {advice.examples[0]} does" if advice.examples else ""
+            example = f"; see {advice.examples[0]}" if advice.examples else ""
             sentence = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
             return NextStep(sentence, next_command("explain", target))
     if judgement.gpu_timing_run is None:

@@ -108,7 +108,7 @@ def scatter_chart(comparisons: Sequence[CountComparison]) -> Chart:
     points: dict[str, str] = {}
     for quantity_index, quantity in enumerate(dict.fromkeys(c.quantity for c in comparisons)):
         colour, shape = COLOURS[quantity_index % len(COLOURS)], SHAPES[quantity_index % len(SHAPES)]
-        label: str | None = quantity.replace("_", " ")
+        label: str | None = quantity.replace("_", " ").replace("dram", "DRAM").replace("l2", "L2")
         for index, c in enumerate(c for c in comparisons if c.quantity == quantity):
             gid = f"{quantity}-{index}"
             face_colour = "none" if c.held_out else colour

@@ -8,7 +8,7 @@ from opbench import units
 from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
-HEADINGS = ("", "time", "95 %", "vs library", "winner", "tied with")
+HEADINGS = ("", "kernel time", "95 %", "vs library", "winner", "tied with")
 
 
 def book_lines(book: Book) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from opbench import units
 from opbench.kernels.variant import print_config
 from opbench.records import JSON
+from opbench.report.bars import Bar, scaled
 from opbench.report.columns import align_columns
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest_results, ranked_finals
@@ -44,6 +45,17 @@ def finals_rows(tuning: Tuning, run: Run | None) -> list[list[str]]:
 def result_config(config: dict[str, int]) -> str:
     """Format a config, such as "BM=64 BN=128"."""
     return print_config(config).strip("[]").replace(",", " ") or "(no tunables)"
+
+
+def finals_bars(tuning: Tuning, run: Run | None) -> list[Bar]:
+    """Return a bar for each config that was timed again in the finals, best first; the default has its own note."""
+    finals, unit = ranked_finals(tuning, run), tuning.begun.unit
+    bars = []
+    for final in finals:
+        notes = [units.ratio(final.median / finals[0].median), "default" if final.config == tuning.default else ""]
+        note, tone = " ".join(filter(None, notes)), "own" if final is finals[0] else ""
+        bars.append(Bar(result_config(final.config), units.si(final.median, unit), final.median, note, tone))
+    return scaled(bars)
 
 
 def count_ties(tuning: Tuning, run: Run | None) -> int:

@@ -15,7 +15,7 @@ from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE
 from opbench.report.template import render_template, write_page
-from opbench.report.tuning import count_ties, finals_rows, head, summary, verdict
+from opbench.report.tuning import count_ties, finals_bars, finals_rows, head, summary, verdict
 from opbench.results.files import Run
 from opbench.results.header import short_revision
 from opbench.results.tuning import ENDINGS, Trial, Tuning
@@ -46,6 +46,7 @@ def write_tuning(tuning: Tuning, run: Run | None) -> Path:
         summary=summary(tuning),
         head=head(tuning),
         rows=finals_rows(tuning, run),
+        bars=finals_bars(tuning, run),
         failures=[r for r in run.results if r.status != "right"] if run else [],
         tie=count_ties(tuning, run),
         charts=charts,

@@ -153,7 +153,7 @@ def add_line_advice(
 DOUBLE_DTYPE = "f64"
 TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
 NO_RULE = "no rule knows what limits it"
-NEAR_BOUND = "it is within 10 % of its lower bound, so little is left to gain"
+NEAR_BOUND = "within 10 % of its lower bound, so little is left to gain"
 
 
 def over_bound(measured: Result, peaks: Peaks | None) -> float | None:

@@ -164,9 +164,11 @@ def read_content(path: Path) -> bytes:
         return unpacked(path)
     except OSError as error:
         reason = error.strerror or error
+        runs = run_files(path.parent) if path.name == FILE else []
+        example = f", such as {runs[0].parent}" if runs else ""
         raise UsageError(
-            f"{path}: this file cannot be read: {reason}; name the folder of a run, which contains {FILE}, or make a "
-            "run: opbench run SUITE --out DIR",
+            f"{path}: this file cannot be read: {reason}; name the folder of a run{example}, which contains {FILE}, "
+            "or make a run: opbench run SUITE --out DIR",
             kind="unreadable",
             subject=path,
         ) from None

@@ -80,6 +80,14 @@ def test_a_group_without_a_command_prints_its_help(cli: Cli) -> None:
     assert done.returncode == 2 and done.stderr.startswith("Usage: opbench new")
 
 
+def test_a_folder_of_runs_is_refused_with_the_name_of_a_run(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    (run / FILE).touch()
+    refused(cli("open", run.parent), 2, "opbench open runs/first")
+    refused(cli("report", run.parent), 2, f"such as {run},")
+
+
 def test_a_topic_of_help_needs_no_kind(cli: Cli) -> None:
     assert cli("help", "shared-race").stdout == cli("help", "finding", "shared-race").stdout != ""
 

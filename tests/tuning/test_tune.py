@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault
-from opbench.report.tuning import lines, verdict
+from opbench.report.tuning import finals_bars, lines, verdict
 from opbench.report.tuning_page import write_tuning
 from opbench.results.tuning import FILE, Trial, fastest_results, finals_run, ranked_finals, read_tuning
 from opbench.running.protocol import MeasureCases
@@ -194,6 +194,12 @@ def test_one_killed_in_its_finals_completes_these_and_tries_nothing_else(
     assert results.read_bytes().startswith(b"".join(lines_kept[:-2]))
     assert measured == [str(config) for config in killed.finals.configs[-2:]]
     assert sorted(str(r.config) for r in completed.results) == sorted(map(str, killed.finals.configs))
+
+
+def test_bars_compare_the_best_configs_with_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best, *others = finals_bars(*tune_fake(tmp_path, monkeypatch.setattr, budget_s=2))
+    assert best.tone == "own" and others and all(best.length <= bar.length for bar in others)
+    assert sum("default" in bar.note for bar in (best, *others)) == 1
 
 
 def test_report_writes_the_page_of_a_search_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
