@@ -68,8 +68,8 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Of two runs of one problem the table takes the one with more variants, else the first. An H200 measured what no H100 has.
-LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts quick ceilings networks trainings) \
-	$(addprefix reports/h200/,segments sorts norms group_norms convolutions layers language latent_attention token_sampling attention tile_copies conv_gradients)
+LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts quick ceilings trainings) \
+	$(addprefix reports/h200/,networks segments sorts norms group_norms convolutions layers language latent_attention token_sampling attention tile_copies conv_gradients)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
@@ -116,12 +116,12 @@ networks: $(call missing,$(NETWORKS:%=$(NETWORKS_OUT)/%/network.json))  ## Time 
 
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--layout nhwc --compare torch $(if $(filter resnet50 gpt2 mobilenetv3,$(call part,1,$*)),--tune) --out $(@D)
+		--layout nhwc --compare torch --tune --out $(@D)
 
-# Every measurement that README, guide and ladders quote, in parts of at most nine minutes on an H100:
+# Every measurement that README, guide and ladders quote, in parts of at most nine minutes on a GPU:
 #   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
 # Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
-EVIDENCE := reports/h100
+EVIDENCE ?= reports/h200
 SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts segments token_sampling latent_attention resnet gpt2
 PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch ship judge gpus
 PART ?= $(PARTS)
@@ -216,7 +216,7 @@ evidence-ship: $(patsubst %,$(EVIDENCE)/ship/%.txt,lenet-1-f32 alexnet-1-bf16 un
 $(EVIDENCE)/ship/%.txt: | $(VENV)/.quick
 	rm -rf build/ship/$*
 	$(call logged,opbench ship $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--plan $(EVIDENCE)/networks/$*/plan.json --gpu h100 --out build/ship/$* && $(MAKE) -C build/ship/$* test TIME=1)
+		--plan $(EVIDENCE)/networks/$*/plan.json --gpu $(notdir $(EVIDENCE)) --out build/ship/$* && $(MAKE) -C build/ship/$* test TIME=1)
 
 # A right kernel and four that cheat: exit code 1 is a refusal, which is a verdict, too.
 evidence-judge: $(patsubst %,$(EVIDENCE)/judge/%/verdict.json,my_relu softmax_remembers_its_input matmul_tests_one_old_output switches_by_size triggers_early)
@@ -224,9 +224,15 @@ evidence-judge: $(patsubst %,$(EVIDENCE)/judge/%/verdict.json,my_relu softmax_re
 $(EVIDENCE)/judge/%/verdict.json: | $(VENV)/.quick
 	$(OPBENCH) judge $(wildcard examples/$*.cu tests/cheats/time/$*.cu) --out $(@D) || test $$? = 1
 
-winners: $(VENV)/.quick  ## Write the winners file of the committed runs: what a network takes on that GPU
-	$(OPBENCH) book $(wildcard $(addprefix $(EVIDENCE)/,$(SUITE_PARTS))) $(wildcard $(EVIDENCE)/networks/*) --out $(EVIDENCE)/winners.json
-	$(BIN)/python tests/evidence.py $(EVIDENCE)
+CARDS := h100 h200
+# $(1): a card. The runs of suites and networks of LADDERS on that card.
+runs_on = $(filter-out %/ceilings %/networks %/trainings,$(filter reports/$(1)/%,$(LADDERS))) $(wildcard reports/$(1)/networks/*)
+
+winners: $(CARDS:%=winners-%)  ## Write the winners files of the committed runs: what a network takes on these GPUs
+
+winners-%: | $(VENV)/.quick
+	$(OPBENCH) book $(call runs_on,$*) --out reports/$*/winners.json
+	$(BIN)/python tests/evidence.py reports/$*
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

@@ -162,7 +162,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     """Update the tables in variants/<operator>/README.md and in README.md from RUNS (in a source checkout).
 
     Without --write, print the changes. Only operators that the runs measured change, and rows of other runs stay. A
-    folder of network runs or trainings, such as reports/h100/networks, updates their tables in README.md and docs/.
+    folder of network runs or trainings, such as reports/h200/networks, updates their tables in README.md and docs/.
     """
     from opbench.kernels.folders import Catalog
     from opbench.networks.report.overview import network_folders, network_tables

@@ -15,7 +15,7 @@ from support.builders.runs import relu_run, written
 from support.checks.command_line import refused
 from support.common import ROOT, Cli
 
-LENET = ROOT / "reports/h100/networks/lenet-1-f32"
+LENET = ROOT / "reports/h200/networks/lenet-1-f32"
 
 
 def test_each_node_is_an_event_of_its_own_time_after_the_one_before(cli: Cli, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ MODULES_A_DAY = 2
 @cache
 def planned() -> dict[str, set[BuildRequest]]:
     """The modules that the plans of the committed networks use, by variant."""
-    plans = [read_json(path, "") for path in sorted(ROOT.glob("reports/h100/networks/*/plan.json*"))]
+    plans = [read_json(path, "") for path in sorted(ROOT.glob("reports/h200/networks/*/plan.json*"))]
     cases = map(CATALOG.case, {choice["case"] for plan in plans for choice in plan["choices"].values()})
     found: dict[str, set[BuildRequest]] = {}
     for case in cases:

@@ -316,6 +316,6 @@ def test_the_table_of_the_guide_has_the_numbers_of_the_committed_runs() -> None:
 def test_figures_of_a_notebook_have_the_steps() -> None:
     drawn = [
         set(opbench.figures(opbench.read_run(folder)))
-        for folder in (ATTRIBUTED, ROOT / "reports/h100/networks/unet-1-bf16")
+        for folder in (ATTRIBUTED, ROOT / "reports/h200/networks/unet-1-bf16")
     ]
     assert drawn == [{"timeline", "memory", "attribution"}, {"timeline", "memory"}]

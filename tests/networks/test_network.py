@@ -234,7 +234,7 @@ def test_an_older_record_whose_peers_include_launches_has_no_speedup(tmp_path: P
 
 
 def test_committed_records_are_read_and_have_a_speedup() -> None:
-    for folder in network_folders(paths.shipped_folder("reports") / "h100" / "networks"):
+    for folder in network_folders(paths.shipped_folder("reports") / "h200" / "networks"):
         record_read = read_network(folder)
         best = fastest_peer(compared_peers(record_read))
         assert best and best.ratio and len(headline(record_read)) >= 4

@@ -23,6 +23,7 @@ from opbench.networks.plan.plan import (
     PlanOptions,
     TimedCase,
     candidate_cases,
+    cases_of_similar_gpu,
     choose,
     load_plan,
     save_plan,
@@ -170,7 +171,7 @@ def test_a_plan_that_lacks_a_node_or_names_what_is_not_there_says_so() -> None:
 # Winners that were committed --------------------------------------------------------------------------------------
 
 
-H100 = "NVIDIA H100 80GB HBM3"
+H200 = "NVIDIA H200"
 
 
 def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
@@ -182,16 +183,26 @@ def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
 
 
 def test_a_gpu_with_a_winners_file_gets_what_was_measured_on_it() -> None:
-    record = read_network(ROOT / "reports" / "h100" / "networks" / "unet-16-tf32")
-    chosen = unet_on(H100, "tf32").choices
-    assert {node.name: node.case for node in record.nodes} == {name: c.case for name, c in chosen.items()}
-    assert all(choice.source.startswith("run reports/h100/") for choice in chosen.values())
+    nodes = read_network(ROOT / "reports" / "h200" / "networks" / "unet-16-tf32").nodes
+    chosen = unet_on(H200, "tf32").choices
+    tensor_core_nodes = {node.name: node.case for node in nodes if "tf32" in node.case or "f16" in node.case}
+    assert len(tensor_core_nodes) > len(nodes) // 2
+    assert {name: chosen[name].case for name in tensor_core_nodes} == tensor_core_nodes
+    assert all(choice.source.startswith("run reports/h200/") for choice in chosen.values())
     assert all(choice.kernel_s for choice in chosen.values())
-    assert {choice.source for choice in unet_on("NVIDIA Someday", "tf32").choices.values()} == {"default"}
+
+
+def test_a_gpu_without_a_winners_file_gets_the_cases_of_a_similar_gpu_without_their_times() -> None:
+    measured, similar = unet_on(H200, "tf32").choices, unet_on("NVIDIA Someday", "tf32").choices
+    assert {name: c.case for name, c in similar.items()} == {name: c.case for name, c in measured.items()}
+    assert {(c.source, c.kernel_s) for c in similar.values()} == {("default", None)}
+    older = ranking_gpu(Environment(gpu="NVIDIA Older", compute_capability="8.0", sm_count=108))
+    problem = next(iter(unet(batch=16).nodes)).problem
+    assert cases_of_similar_gpu(problem, "tf32", older, CATALOG) == []
 
 
 def test_a_winner_that_needs_more_than_the_memory_is_passed_by() -> None:
-    free = unet_on(H100, "f32").choices
-    tight = unet_on(H100, "f32", 900_000_000).choices
+    free = unet_on(H200, "f32").choices
+    tight = unet_on(H200, "f32", 900_000_000).choices
     changed = [name for name, choice in tight.items() if choice.case != free[name].case]
     assert changed and {tight[name].source for name in changed} == {"default"}

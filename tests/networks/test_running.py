@@ -117,7 +117,7 @@ def test_a_plan_that_is_older_than_a_pass_keeps_its_nodes(tmp_path: Path) -> Non
     assert same_plan.cases(again).keys() == plan.cases(graph).keys()
 
 
-NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h100" / "networks").iterdir())
+NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h200" / "networks").iterdir())
 
 
 @pytest.mark.parametrize("folder", NETWORK_RUNS, ids=lambda folder: folder.name)

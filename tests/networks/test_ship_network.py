@@ -25,7 +25,7 @@ from support.builders.shipped import built
 from support.checks.errors import refuses
 from support.common import CATALOG, ROOT
 
-PLAN = ROOT / "reports" / "h100" / "networks" / "lenet-1-f32" / "plan.json"
+PLAN = ROOT / "reports" / "h200" / "networks" / "lenet-1-f32" / "plan.json"
 
 
 @pytest.fixture(scope="module")

@@ -122,6 +122,6 @@ def test_an_installed_opbench_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_networks_outside_the_checkout_are_refused(tree: Path, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "reports" / "h100" / "networks" / "lenet-1-f32", tmp_path / "nets" / "lenet")
+    shutil.copytree(ROOT / "reports" / "h200" / "networks" / "lenet-1-f32", tmp_path / "nets" / "lenet")
     with refuses("outside", "lenet"):
         ladder(tmp_path / "nets")

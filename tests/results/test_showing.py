@@ -25,7 +25,7 @@ from support.builders.runs import result, run
 from support.common import ROOT
 
 QUICK = ROOT / "reports/h100/quick"
-LENET = ROOT / "reports/h100/networks/lenet-1-f32"
+LENET = ROOT / "reports/h200/networks/lenet-1-f32"
 
 
 class Cells(HTMLParser):

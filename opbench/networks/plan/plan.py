@@ -14,6 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.values import Node
 from opbench.insight.defaults import RankingGpu, rank_cases
+from opbench.kernels.capability import parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -22,6 +23,7 @@ from opbench.networks.plan.memory import live_bytes, plan_memory, round_up_to_al
 from opbench.networks.plan.setup_launches import constants, workspace_of
 from opbench.networks.records.training import original_node_name
 from opbench.records import read_record, to_json
+from opbench.results.book import BookEntry
 from opbench.results.result import Result
 from opbench.results.winners import entries_of, run_of, same_model
 
@@ -257,9 +259,10 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
         cases = [_planned_case(catalog, node, e.case) for e in entries]
         if not cases:
             entries = committed_cases(node.problem, options.precision, options.device, catalog)
+            similar = [] if entries else cases_of_similar_gpu(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
             defaults = default_cases(catalog, node, options.precision, options.device, constant)
-            cases = [*(catalog.case(e.case) for e in entries), *defaults]
+            cases = [*(catalog.case(e.case) for e in entries), *similar, *defaults]
         timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
             c.name: sum(
@@ -285,9 +288,25 @@ def committed_cases(problem: Operator, precision: str, device: RankingGpu | None
     """
     if device is None:
         return []
-    entries = [
-        e for e in entries_of(problem) if same_model(e.gpu, device.gpu) and e.precision in ALLOWED_PRECISIONS[precision]
-    ]
+    entries = [e for e in entries_of(problem) if same_model(e.gpu, device.gpu)]
+    return _fastest_committed(entries, problem, precision, device, catalog)
+
+
+def cases_of_similar_gpu(problem: Operator, precision: str, device: RankingGpu | None, catalog: Catalog) -> list[Case]:
+    """Return the fastest case on other GPU models of the same compute capability, then the cases tied with it.
+
+    The times of another model are not this GPU's, so the cases come without them.
+    """
+    if device is None:
+        return []
+    entries = [e for e in entries_of(problem) if parse_capability(e.compute_capability) == device.capability]
+    return [catalog.case(e.case) for e in _fastest_committed(entries, problem, precision, device, catalog)]
+
+
+def _fastest_committed(
+    entries: Sequence[BookEntry], problem: Operator, precision: str, device: RankingGpu, catalog: Catalog
+) -> list[TimedCase]:
+    entries = [e for e in entries if e.precision in ALLOWED_PRECISIONS[precision]]
     if not entries:
         return []
     entry = min(entries, key=lambda e: e.winner.median_s)

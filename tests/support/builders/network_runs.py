@@ -104,7 +104,7 @@ def _node(node: Node, ceilings: Peaks | None, draw: random.Random) -> dict[str, 
         "bound_s": least[0] if least else None,
         "bound": least[1] if least else None,
         "roof_share": least[0] / time_s if least and time_s else None,
-        "source": draw.choice(["run reports/h100/networks/tune", "tuned", "default"]),
+        "source": draw.choice(["run reports/h200/networks/tune", "tuned", "default"]),
         "tied_with": [],
         "lead": 1.12,
         "check": {
