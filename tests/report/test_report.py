@@ -78,9 +78,12 @@ def test_what_is_not_right_stands_above_with_its_whole_reason(tmp_path: Path) ->
 
 def test_a_failing_run_says_so_first_and_in_red(tmp_path: Path) -> None:
     html = page(relu_run(), tmp_path)
-    assert '<p class="summary bad">3 of 9 cases are not right: 1 wrong, 1 failed, 1 invalid.</p>' in html
-    assert '<p class="bad"><a href="#relu-n1000000000">' in html, "and links to where"
+    names = "<code>relu/racy</code>, <code>relu/typo</code> and <code>relu/cheat</code>"
+    failing = f"3 of 9 cases are not right: 1 wrong, 1 failed, 1 invalid ({names})."
+    assert f'<p class="summary bad">{failing}</p>' in html and html.count("are not right") == 1, "one problem"
     assert "not right:" not in words(page(run([result("naive", 1e-3)]), tmp_path))
+    several = page(run([*relu_run().results, result("naive", 1e-3, problem="(n=7)")]), tmp_path / "several")
+    assert '<p class="bad"><a href="#relu-n1000000000">' in several, "and links to where"
 
 
 def test_one_self_contained_file(tmp_path: Path) -> None:
@@ -256,7 +259,7 @@ def test_a_run_without_a_chart_has_bars_at_the_top(tmp_path: Path) -> None:
 def test_a_cpu_run_shows_no_time(tmp_path: Path) -> None:
     html = page(cpu_run(), tmp_path)
     text = words(html)
-    assert "1 of 7 cases is not right: 1 wrong." in text and "8 cases: 6 right, 1 wrong, 1 unsupported" in text
+    assert "1 of 7 cases is not right: 1 wrong (" in text and "8 cases: 6 right, 1 wrong, 1 unsupported" in text
     assert "All 4 variants are right; times need a GPU; lower bound on an H200: " in text
     assert "1 wrong" in text
     assert "median" not in text and "TB/s" not in re.sub(r"<svg.*?</svg>", "", html, flags=re.S).split("How this")[0]

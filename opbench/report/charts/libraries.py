@@ -27,6 +27,8 @@ MIN_TICK_DISTANCE = 0.11
 """Least distance of two ticks, as a part of the axis."""
 MAX_LINE = 46
 """Most characters in a line of a problem's label; a longer label has several lines."""
+ROW_HEIGHT, EXTRA_LINE = 0.2, 0.7
+"""Height of a row with one line of text, in inches; height of each further line, in rows."""
 FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
 
 
@@ -49,23 +51,25 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     shown_pairs = pairs if total <= MAX_PROBLEMS else [*pairs[: MAX_PROBLEMS // 2], *pairs[-MAX_PROBLEMS // 2 :]]
     labels = row_labels([section for _, section, _, _ in shown_pairs])
     label_lines = [textwrap.wrap(label, MAX_LINE, break_on_hyphens=False) for label in labels]
-    row_height = 0.06 + 0.14 * max(map(len, label_lines))
-    height = 0.75 + row_height * len(shown_pairs)
+    positions, end = _row_positions([len(lines) for lines in label_lines])
+    height = 0.75 + ROW_HEIGHT * end
     figure = Figure(figsize=(8.0, height))
     axes = figure.add_axes((0.43, 0.45 / height, 0.46, 1 - 0.55 / height))
     points: dict[str, str] = {}
     bars: list[Bar] = []
-    for index, (ratio, section, own_row, library_row) in enumerate(shown_pairs):
+    for index, (position, (ratio, section, own_row, library_row)) in enumerate(
+        zip(positions, shown_pairs, strict=True)
+    ):
         faster, slower = sorted((own_row, library_row), key=lambda row: row.time_s or 0.0)
         colour = TIE if is_tie(faster, slower) else FASTER if ratio.value > 1 else SLOWER
-        axes.plot([1, ratio.value], [index, index], "-", color=colour, linewidth=1.0, alpha=0.5)
-        axes.plot([ratio.low, ratio.high], [index, index], "-", color=INK, linewidth=1.4)
-        axes.plot(ratio.value, index, "o", color=colour, markersize=6, gid=f"p{index}")
+        axes.plot([1, ratio.value], [position, position], "-", color=colour, linewidth=1.0, alpha=0.5)
+        axes.plot([ratio.low, ratio.high], [position, position], "-", color=INK, linewidth=1.4)
+        axes.plot(ratio.value, position, "o", color=colour, markersize=6, gid=f"p{index}")
         points[f"p{index}"] = _tooltip(ratio, section, own_row, library_row)
         tone = {FASTER: "fast", SLOWER: "slow"}.get(colour, "")
         bars.append(Bar(labels[index], units.ratio(ratio.value), ratio.value, tone=tone))
         axes.annotate(
-            units.ratio(ratio.value), (1.0, index), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            units.ratio(ratio.value), (1.0, position), xycoords=("axes fraction", "data"), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=9, color=colour, annotation_clip=False,
         )  # fmt: skip
     axes.axvline(1, color=INK, linewidth=1.2)
@@ -75,11 +79,11 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     axes.set_xticks(ticks, [f"{value:g}×" for value in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("speedup of the best own variant over the library (right of 1×: faster)")
-    axes.set_yticks(range(len(shown_pairs)), ["\n".join(lines) for lines in label_lines])
+    axes.set_yticks(positions, ["\n".join(lines) for lines in label_lines])
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
         text.set_fontsize(8.5)
-    axes.set_ylim(len(shown_pairs) - 0.4, -0.6)
+    axes.set_ylim(end + 0.1, -0.1)
     axes.grid(True, axis="x")
     omitted_text = (
         f" Of {total} problems, the {MAX_PROBLEMS // 2} largest and the {MAX_PROBLEMS // 2} smallest."
@@ -96,6 +100,16 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
         f"Blue: faster. Orange: slower. Grey: a tie. Black: the 95 % interval.{omitted_text}",
         scaled(bars),
     )
+
+
+def _row_positions(line_counts: Sequence[int]) -> tuple[list[float], float]:
+    """Return the middle of each row, and the end of the last; a row with one line of text has the height 1."""
+    positions, end = [], 0.0
+    for lines in line_counts:
+        row_height = 1 + EXTRA_LINE * (lines - 1)
+        positions.append(end + row_height / 2)
+        end += row_height
+    return positions, end
 
 
 def readable_ticks(low: float, high: float) -> list[float]:

@@ -13,6 +13,7 @@ from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, is_tie
 from opbench.timing.measurement import TimingWarning
 
+MAX_FAILING_NAMED = 3
 LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
@@ -62,14 +63,19 @@ def library_comparison(all_sections: Iterable[Section]) -> str:
 
 
 def failure_summary(run: Run) -> str:
-    """Return the number of failing cases, such as "3 of 9 cases are not right: 1 wrong, …"; "" without any."""
+    """Return the number of failing cases and their variants, such as "1 of 9 cases is not right: 1 wrong (`relu/a`).".
+
+    "" without any; of more than `MAX_FAILING_NAMED` variants, only the number of cases is named.
+    """
     statuses = [r.status for r in run.results if r.status != "unsupported"]
     counts = {status: statuses.count(status) for status in ("wrong", "failed", "invalid")}
     if not (failing := sum(counts.values())):
         return ""
     failing_text = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
     verb = "is" if failing == 1 else "are"
-    return f"{failing:,} of {count_noun(len(statuses), 'case')} {verb} not right: {failing_text}."
+    variants = list(dict.fromkeys(f"{r.operator}/{r.variant}" for r in run.results if r.status in counts))
+    names = f" ({join_words([*map(code, variants)])})" if len(variants) <= MAX_FAILING_NAMED else ""
+    return f"{failing:,} of {count_noun(len(statuses), 'case')} {verb} not right: {failing_text}{names}."
 
 
 def lower_bound_explanation(predicting: Peaks) -> str:

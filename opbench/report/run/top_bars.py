@@ -17,10 +17,13 @@ NEAR_BOUND, FAR_FROM_BOUND = 1.05, 2.0
 
 
 def winner_bars(all_sections: Sequence[Section]) -> tuple[list[Bar], str]:
-    """Return a bar for the fastest variant of each problem, with its percentage of peak, and the caption."""
+    """Return a bar for the fastest variant of each problem, with its percentage of peak, and the caption.
+
+    The variant with the most time above its lower bound comes first.
+    """
     winners = [(section, section.winner) for section in all_sections]
     known = [(section, row) for section, row in winners if row and row.peak_share is not None]
-    known.sort(key=lambda pair: pair[1].peak_share or 0.0)
+    known.sort(key=lambda pair: -(pair[1].time_s or 0.0) * (1 - (pair[1].peak_share or 0.0)))
     if len(known) < 2:
         return [], ""
     labels = row_labels([section for section, _ in known])
@@ -34,7 +37,10 @@ def winner_bars(all_sections: Sequence[Section]) -> tuple[list[Bar], str]:
         )
         for label, (_, row) in zip(labels, known, strict=True)
     ]
-    caption = f"The fastest variant of each problem, the farthest from its measured peak first{_omitted(len(bars))}."
+    caption = (
+        "The fastest variant of each problem with its percentage of the measured peak; the most time above the lower "
+        f"bound comes first{_omitted(len(bars))}."
+    )
     return scaled(bars[:MAX_BARS], 1.0), caption
 
 
