@@ -75,7 +75,9 @@ def test_experiments(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json*")), ids=named)
 def test_a_selftest(path: Path) -> None:
-    assert missing(content(path), read_selftest(path).to_json()) == []
+    written = content(path)
+    del written["summary"]  # a sentence about the other fields, which newer versions word differently
+    assert missing(written, read_selftest(path).to_json()) == []
 
 
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("network.json*")), ids=named)
