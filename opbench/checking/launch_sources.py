@@ -110,9 +110,11 @@ class CaseLaunches:
         launches: Mapping[str, Launch],
         judge: SampleJudge,
         rng: random.Random,
+        setup_launches: Mapping[str, Launch] | None = None,
     ) -> None:
-        """Take the buffers `inputs` and the `launches`, both by kind of inputs."""
+        """Take the buffers `inputs` and the `launches`, both by kind of inputs; `setup_launches` are not timed."""
         self._bound_case, self._inputs, self.judge = bound_case, inputs, judge
+        self._setup_launches = setup_launches or {}
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
         """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
@@ -124,7 +126,7 @@ class CaseLaunches:
         return lambda: self.renew(kind)
 
     def renew(self, kind: str) -> None:
-        """Poison outputs and workspaces; reset an output that is updated in place to its input."""
+        """Poison outputs and workspaces, reset an output that is updated in place to its input, run setup launches."""
         updates = self._bound_case.case.updates
         for name, buffer in self._bound_case.buffers.items():
             if name in updates:
@@ -133,6 +135,8 @@ class CaseLaunches:
                 buffer.poison()
         for variable, content in self.restored:
             variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
+        if setup := self._setup_launches.get(kind):
+            setup()
 
     def launch_on_next_inputs(self) -> None:
         """Launch the case on the next inputs without poisoning; many such launches are timed together."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.backend.findings import headline
-from opbench.checking.binding import rebind
+from opbench.checking.binding import bind, rebind
 from opbench.checking.checking import MAX_INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
 from opbench.checking.contents import TIMED_INPUT_KINDS, InputSets, load_input_sets
 from opbench.checking.expected import PreparedProblem
@@ -97,13 +97,17 @@ def measure_cases(
     on_start: Callable[[str], None] = lambda name: None,
     on_sample: Callable[[str, float], None] = lambda name, seconds: None,
     check_again: bool = True,
+    prepared_cases: Collection[str] = (),
 ) -> MeasureResult:
     """Measure right cases of one problem, interleaved, and judge some of the samples.
 
     Inputs differ from sample to sample; outputs and workspaces are poisoned before each. With `check_again`, outputs
-    are also checked after the last sample, on new inputs and in other buffers.
+    are also checked after the last sample, on new inputs and in other buffers. The setup launches of `prepared_cases`
+    run before each sample and are not part of its time, except in a CUDA graph over several buffer sets.
     """
-    with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
+    with timed_cases(
+        session, cases, options.mode, clock, on_start, judged=check_again, prepared_cases=prepared_cases
+    ) as timing:
         launches = {name: bound_case.binding.launch for name, bound_case in timing.timed.items()}
         measured = measure(
             clock, launches, options, on_sample=on_sample, on_start=on_start, launch_sources=timing.launch_sources
@@ -168,11 +172,13 @@ def timed_cases(
     clock: DeviceClock | None,
     on_start: Callable[[str], None] = lambda name: None,
     judged: bool = True,
+    prepared_cases: Collection[str] = (),
 ) -> Iterator[TimedCases]:
     """Bind right cases of one problem for timing: inputs rotate, outputs are poisoned, some samples are judged.
 
     All code that times cases uses this function. Cases that keep state between launches are in `invalid_cases`.
-    Without a clock, cases run in the build in which they were checked.
+    Without a clock, cases run in the build in which they were checked. The setup launches of `prepared_cases` run
+    before each sample.
     """
     timing = TimedCases(session.prepare(cases[0].problem))
     timing.prepared.load("normal", verify=True)
@@ -182,7 +188,7 @@ def timed_cases(
             on_start(case.name)
             traced = clock is None and session.is_traced(case)
             timing.bound_cases[case.name] = session.bind(case, timing.prepared, traced)
-            _bind_to_inputs(session, timing, case, judged)
+            _bind_to_inputs(session, timing, case, judged, prepared=case.name in prepared_cases)
         timing.invalid_cases = _untimable_cases(timing, on_start)
         if mode == "graph" and timing.timed:
             _bind_rotating_buffers(session, timing, judged)
@@ -202,16 +208,22 @@ def timed_cases(
             session.backend.free(prepared.workspace)
 
 
-def _bind_to_inputs(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
+def _bind_to_inputs(session: Session, timing: TimedCases, case: Case, judged: bool, prepared: bool) -> None:
     """Bind a case to the inputs of every kind, and add its launches and its module state to `timing`."""
     bound_case = timing.bound_cases[case.name]
-    launches = {TIMED_INPUT_KINDS[0]: bound_case.binding.launch}
+    setup_launches: dict[str, Launch] = {}
+    launches = {} if prepared else {TIMED_INPUT_KINDS[0]: bound_case.binding.launch}
     for kind, inputs in timing.input_sets.sets.items():
-        if kind not in launches:
-            launches[kind] = rebind(session.backend, case, bound_case.binding, {**bound_case.buffers, **inputs})
+        buffers = {**bound_case.buffers, **inputs}
+        if prepared:
+            setup_launches[kind], launches[kind] = (
+                bind(session.backend, case, buffers, setup=is_setup).launch for is_setup in (True, False)
+            )
+        elif kind not in launches:
+            launches[kind] = rebind(session.backend, case, bound_case.binding, buffers)
     rng = timing.prepared.rng(f"samples of {case.name}")
     judge = SampleJudge(session, bound_case, rng, judged)
-    case_launches = CaseLaunches(bound_case, timing.input_sets.sets, launches, judge, rng)
+    case_launches = CaseLaunches(bound_case, timing.input_sets.sets, launches, judge, rng, setup_launches)
     timing.case_launches[case.name] = case_launches
     timing.state[case.name] = ModuleState(session, bound_case, case_launches, judged)
 

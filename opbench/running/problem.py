@@ -37,6 +37,8 @@ class RunSettings:
     processes: int = 1
     relaunch: bool = False
     """Whether right cases are launched again on a backend without a clock."""
+    prepared_cases: frozenset[str] = frozenset()
+    """Names of the cases whose setup launches are not part of their time."""
 
     @property
     def launches_again(self) -> bool:
@@ -234,7 +236,10 @@ class ProblemRun:
                 worker.stop()
             timing = replace(self._settings.timing, seed=self._settings.timing.seed + process_index)
             request = MeasureCases(
-                [self.pack(case) for case in cases], timing, process_index + 1 == self._settings.processes
+                [self.pack(case) for case in cases],
+                timing,
+                process_index + 1 == self._settings.processes,
+                self._settings.prepared_cases & {case.name for case in cases},
             )
             measured = worker.ask(request, self._settings.time_limit_s, on_notification)
             measurements_of_processes.append(measured.measurements)

@@ -160,6 +160,8 @@ class MeasureCases(Request[MeasureResult]):
     cases: Sequence[PackedCase]
     timing: TimingOptions
     check_again: bool = True
+    prepared_cases: frozenset[str] = frozenset()
+    """Names of the cases whose setup launches are not part of their time."""
 
 
 @dataclass(frozen=True)

@@ -346,6 +346,7 @@ def _serve_slot(state: _RunState, slot: WorkerSlot) -> None:
         state.suite.timing,
         state.options.processes,
         state.options.relaunch,
+        state.suite.prepared_cases,
     )
     problems = ProblemRun(settings, state.case_faults, _DispatchSink(sink, dispatch, name), state.gpu_code)
     while True:

@@ -220,6 +220,7 @@ class Server:
                 on_start=lambda name: notify(CaseStarted(name)),
                 on_sample=lambda name, seconds: notify(SampleTaken(name, seconds)),
                 check_again=request.check_again,
+                prepared_cases=request.prepared_cases,
             )
 
     def relaunch(self, request: RelaunchCases, notify: Notify) -> MeasureResult:

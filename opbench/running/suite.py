@@ -69,6 +69,8 @@ class Suite:
     left_out: SkippedVariants = field(default_factory=dict)
     own_variant_ids: tuple[str, ...] = ()
     """Ids of the variants in files that the user named."""
+    prepared_cases: frozenset[str] = frozenset()
+    """Names of the cases whose setup launches are not part of their time, because a network runs them once."""
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:

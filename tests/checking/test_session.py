@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from opbench.backend.base import Buffer
+from opbench.backend.base import Backend, Buffer
+from opbench.checking import measuring
 from opbench.checking.backends import open_backend
+from opbench.checking.binding import Binding, bind
 from opbench.checking.checking import Session
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.measuring import MeasureResult, measure_cases
@@ -22,6 +25,7 @@ from opbench.emulator.buffer import CpuArray
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.kernels.header import read_variants
+from opbench.timing.clock import Sample
 from opbench.timing.sampling import TimingOptions
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU
@@ -186,3 +190,43 @@ def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str
     made = ahead.inputs("again")
     assert not ahead.pending_inputs and made.keys() == alone.inputs("again").keys()
     assert all(np.array_equal(array, alone.inputs("again")[key]) for key, array in made.items())
+
+
+SETUP_CASE = (
+    "upsample_concat_conv2d/nhwc_four_filters_tf32[BM=64,BN=64,STAGES=4]"
+    "(n=1,c1=8,c2=8,h=4,w=4,k=8,r=3,s=3,padding=1,layout=nhwc)"
+)
+
+
+def test_setup_launches_of_a_prepared_case_are_not_part_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_named(SETUP_CASE)
+    assert case.setup.launches
+    bound: list[bool | None] = []
+    timed: list[bool | None] = []
+
+    def recorded(backend: Backend, case: Case, buffers: Mapping[str, Buffer], setup: bool) -> Binding:
+        binding = bind(backend, case, buffers, setup=setup)
+
+        def launch() -> None:
+            (timed if clock.sampling else bound).append(setup)
+            binding.launch()
+
+        return replace(binding, launch=launch)
+
+    class Sampling(SteadyClock):
+        sampling = False
+
+        def sample(self, launch: Callable[[], None], hold_stream: bool = True) -> Sample:
+            self.sampling = True
+            try:
+                return super().sample(launch, hold_stream)
+            finally:
+                self.sampling = False
+
+    clock = Sampling()
+    monkeypatch.setattr(measuring, "bind", recorded)
+    options = TimingOptions(warmup_s=0, max_samples=10)
+    found = measure_cases(Session(open_backend("cpu")), [case], options, clock, prepared_cases={case.name})
+    assert found.measurements.keys() == {case.name} and not found.wrong_cases and not found.invalid_cases
+    assert len(timed) >= 10 and set(timed) == {False}, "no setup launch within a sample"
+    assert bound.count(True) >= len(timed), "a setup launch before each sample, as its workspace is poisoned"

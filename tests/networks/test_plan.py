@@ -15,7 +15,8 @@ from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import lenet, unet
 from opbench.insight.defaults import ranking_gpu
-from opbench.networks.plan.choosing import apply_enabled_passes
+from opbench.networks.plan import choosing
+from opbench.networks.plan.choosing import apply_enabled_passes, collect_results
 from opbench.networks.plan.memory import plan_memory
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import (
@@ -30,8 +31,10 @@ from opbench.networks.plan.plan import (
     timed_cases,
     usable_results,
 )
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.networks.records.network import read_network
 from opbench.results.result import Result
+from opbench.running.suite import Suite
 from opbench.timing.measurement import Measurement
 from support.builders.runs import measurement
 from support.checks.errors import Refusal, refuses
@@ -206,3 +209,17 @@ def test_a_winner_that_needs_more_than_the_memory_is_passed_by() -> None:
     tight = unet_on(H200, "f32", 900_000_000).choices
     changed = [name for name, choice in tight.items() if choice.case != free[name].case]
     assert changed and {tight[name].source for name in changed} == {"default"}
+
+
+@pytest.mark.parametrize("disabled", [(), (PREPARE_WEIGHTS,)])
+def test_tuning_leaves_out_the_setup_that_the_network_runs_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disabled: tuple[str, ...]
+) -> None:
+    suites: list[Suite] = []
+    monkeypatch.setattr(choosing, "run_suite", lambda suite, *_: suites.append(suite))
+    monkeypatch.setattr(choosing, "gather_timed_cases", lambda folders, catalog: {})
+    options = NetOptions("unet", layout="nhwc", tune=True, without=disabled, out=tmp_path)
+    collect_results(apply_enabled_passes(unet(), options)[0], options, "cuda", lambda progress: None, CATALOG)
+    (suite,) = suites
+    with_setup = {case.name for case in suite.cases if case.setup.launches}
+    assert with_setup and suite.prepared_cases == (frozenset() if disabled else with_setup)

@@ -32,7 +32,7 @@ from opbench.networks.plan.plan import (
     timed_cases,
     usable_results,
 )
-from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, cases_with_weight_setup
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
@@ -292,19 +292,34 @@ def _measure_candidates(
     for layout in layouts:
         converted, _ = convert_layouts(graph, replace(options, layout=layout), {})
         graphs += [converted, split_fused(converted, fused_nodes(converted))]
-    return measure_cases(graphs, options, options.out, on_progress, catalog)
+    prepares = PREPARE_WEIGHTS not in options.without
+    return measure_cases(graphs, options, options.out, on_progress, catalog, prepares)
 
 
 def measure_cases(
-    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, on_progress: OnProgress, catalog: Catalog
+    graphs: Sequence[Graph],
+    options: ChoosingOptions,
+    out: Path,
+    on_progress: OnProgress,
+    catalog: Catalog,
+    prepares: bool = False,
 ) -> Results:
-    """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
+    """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed.
+
+    With `prepares`, the network runs setup launches that read only weights once, so their time does not count.
+    """
     cases: dict[str, Case] = {}
     for graph in graphs:
         choices = candidate_cases(graph, options.precision, options.libraries, options.leave_out, catalog)
         cases |= {case.name: case for case in choices}
     folder, name = out / "tuning", graphs[0].name
-    suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
+    suite = Suite(
+        f"{name}-tuning",
+        f"What could serve {name}",
+        tuple(cases.values()),
+        TUNING,
+        prepared_cases=cases_with_weight_setup(graphs, cases.values()) if prepares else frozenset(),
+    )
     resume = (folder / FILE).exists()
     run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), on_progress)
     return gather_timed_cases((folder,), catalog)

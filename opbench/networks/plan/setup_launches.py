@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
@@ -27,3 +29,15 @@ def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: b
     """Return the workspaces of a node's variant that each run fills."""
     setup_workspaces = weight_setup(graph, node, case).workspaces if prepare else ()
     return [tensor for tensor in case.workspace(sm_count) if tensor.name not in setup_workspaces]
+
+
+def cases_with_weight_setup(graphs: Sequence[Graph], cases: Iterable[Case]) -> frozenset[str]:
+    """Return the names of the cases whose setup launches read only weights in every node with their problem."""
+    constants_of: dict[tuple[str, str], set[str]] = {}
+    for graph in graphs:
+        for node in graph.nodes:
+            names = set(constants(graph, node))
+            constants_of.setdefault((node.operator, str(node.problem)), names).intersection_update(names)
+    return frozenset(
+        case.name for case in cases if case.setup.depends_only_on(constants_of[case.problem.name, str(case.problem)])
+    )
