@@ -19,7 +19,7 @@ from opbench.insight.gains import Gain
 from opbench.paths import shipped_folder
 from opbench.report import write_report
 from opbench.report.run.sections import sections
-from opbench.report.run.top_bars import traffic_bars, winner_bars
+from opbench.report.run.top_bars import costliest_sentence, traffic_bars, winner_bars
 from opbench.report.terminal import print_table
 from opbench.results.advice import CaseAdvice
 from opbench.results.files import read_run
@@ -253,6 +253,9 @@ def test_a_run_without_a_chart_has_bars_at_the_top(tmp_path: Path) -> None:
     bars, _ = traffic_bars(sections(rows(read_run(shipped_folder("reports") / "h100/counters-cpu"), "h200")), "H200")
     lengths = [bar.length for bar in bars]
     assert lengths == sorted(lengths, reverse=True) and lengths[0] == 1.0 and {bar.tone for bar in bars} >= {"slow"}
+    own = read_run(shipped_folder("reports") / "h100/counters-cpu")
+    sentence = costliest_sentence(sections(rows(own, "h200")))
+    assert sentence.startswith("The counted traffic of `") and costliest_sentence([]) == ""
     assert winner_bars([]) == traffic_bars([], "H200") == ([], "")
 
 

@@ -119,7 +119,7 @@ def render(context: PageContext, all_sections: Sequence[Section]) -> str:
         title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
-        against_libraries=sentences.library_comparison(all_sections),
+        second=_second_sentence(context, all_sections),
         outlook=sentences.lower_bound_explanation(context.predicting) if context.predicting else "",
         incomplete=sentences.missing_cases_text(run),
         timed=context.has_times,
@@ -152,7 +152,14 @@ def _answer(context: PageContext, all_sections: Sequence[Section]) -> str:
     section = all_sections[0]
     if context.has_times:
         return _verdict(context, section)[0] if section.groups else ""
-    return next(iter(_traffic(section)), "")
+    return top_bars.costliest_sentence(all_sections) or next(iter(_traffic(section)), "")
+
+
+def _second_sentence(context: PageContext, all_sections: Sequence[Section]) -> str:
+    """Return the sentence below the number of right cases of a run of several problems; "" without anything to say."""
+    if context.has_times:
+        return sentences.library_comparison(all_sections)
+    return top_bars.costliest_sentence(all_sections) if len(all_sections) > 1 else ""
 
 
 def _verdict(context: PageContext, section: Section) -> list[str]:

@@ -52,7 +52,7 @@ def traffic_bars(all_sections: Sequence[Section], gpu: str) -> tuple[list[Bar], 
     """
     candidates = [(section, rows) for section in all_sections if (rows := _rows_with_cost(section))]
     single = len(candidates) == 1
-    chosen = [(s, row) for s, rows in candidates for row in (rows if single else [max(rows, key=traffic_cost)])]
+    chosen = [(s, row) for s, rows in candidates for row in (rows if single else [_costliest(rows)])]
     chosen.sort(key=lambda pair: -traffic_cost(pair[1]))
     if len(chosen) < 2 or traffic_cost(chosen[0][1]) < NEAR_BOUND:
         return [], ""
@@ -75,6 +75,18 @@ def traffic_bars(all_sections: Sequence[Section], gpu: str) -> tuple[list[Bar], 
     return scaled(bars[:MAX_BARS]), caption
 
 
+def costliest_sentence(all_sections: Sequence[Section]) -> str:
+    """Return a sentence on the variant whose traffic costs most, of the user's variants if there are any; "" if none
+    costs more than the lower bound.
+    """
+    rows = [row for section in all_sections for row in _rows_with_cost(section)]
+    row = _costliest(rows) if rows else None
+    if row is None or traffic_cost(row) < NEAR_BOUND:
+        return ""
+    cost, limit = units.ratio(traffic_cost(row)), limit_of_traffic(row)
+    return f"The counted traffic of `{row.operator}/{row.variant}` needs {cost} the time of its lower bound ({limit})."
+
+
 def traffic_cost(row: Row) -> float:
     """Return the time that a row's counted traffic needs at peak over the lower bound of its problem; 0 if unknown."""
     predicted, traffic = row.predicted, row.predicted_traffic
@@ -90,9 +102,13 @@ def limit_of_traffic(row: Row) -> str:
 
 
 def _rows_with_cost(section: Section) -> list[Row]:
-    """Return the first config of each right variant whose cost is known; of a file of the user's, only those."""
-    rows = [row for row in best_configs(section.unmeasured) if traffic_cost(row)]
-    return [row for row in rows if row.own] or rows
+    """Return the first config of each right variant whose cost is known."""
+    return [row for row in best_configs(section.unmeasured) if traffic_cost(row)]
+
+
+def _costliest(rows: Sequence[Row]) -> Row:
+    """Return the row with the largest cost, of the user's variants if there are any."""
+    return max([row for row in rows if row.own] or rows, key=traffic_cost)
 
 
 def _omitted(total: int) -> str:
