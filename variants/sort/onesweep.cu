@@ -53,14 +53,20 @@
 // builds_on = "radix_reordered"
 // tune      = { BLOCK = [512, 256], ITEMS = [12, 16], AHEAD = [16, 32, 4] }
 // where     = ["BLOCK == 512 or ITEMS == 12", "AHEAD == 16 or (BLOCK == 512 and ITEMS == 12)"]
-// define    = { LATE = "0" }
+// define    = { LATE = "0", EARLY = "0" }
 //
 // [variant.onesweep_late_look_back]
 // title     = "onesweep; keys are ordered in shared memory before the look-back, while earlier tiles publish sums"
 // builds_on = "onesweep"
 // tune      = { BLOCK = [512, 384], ITEMS = [16, 20, 12], RESIDENT = [2, 3] }
 // where     = ["(BLOCK, ITEMS, RESIDENT) in ((512, 16, 2), (512, 12, 2), (384, 20, 2), (384, 16, 3))"]
-// define    = { LATE = "1", AHEAD = "8" }
+// define    = { LATE = "1", EARLY = "0", AHEAD = "8" }
+//
+// [variant.onesweep_early_counts]
+// title     = "onesweep; digits are counted before keys are ranked, so that a rank is the key's place in the tile"
+// builds_on = "onesweep_late_look_back"
+// tune      = { BLOCK = [384], ITEMS = [28, 24, 20], RESIDENT = [3] }
+// define    = { LATE = "1", EARLY = "1", AHEAD = "8" }
 // ///
 //
 // How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
@@ -68,11 +74,15 @@
 // and adds up the numbers of the tiles before, AHEAD loads at a time from the nearest tile on, until it meets a sum
 // over all tiles up to there. State and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own
 // number and 2 * pass + 2 for a sum, so that one array serves all passes. A block takes its tile when it starts: the
-// blocks that it waits for are running. Limit: HBM, 36 bytes per key, and the votes that rank the keys of a warp.
+// blocks that it waits for are running. Limit: HBM, 36 bytes per key, votes that rank the keys, and waits.
 //
 // In `onesweep_late_look_back` a block publishes its numbers, puts its keys in order in shared memory, and looks back
 // only then: the tiles before have had time to publish their sums, so that it waits less and meets a sum sooner. The
 // compiler may use as many registers as RESIDENT blocks per multiprocessor leave.
+//
+// In `onesweep_early_counts` each warp counts its digits by atomics and publishes them before the votes. The sums over
+// warps and digits are then known, so that a vote gives the place of a key in the tile, and the key goes there at once:
+// no register keeps its rank, and more keys fit in a block.
 
 #include <opbench/radix_digits.cuh>
 using namespace opbench;
@@ -95,26 +105,21 @@ __device__ __forceinline__ unsigned* words_of(unsigned* sums, int tile) {
     return sums + 4 * DIGITS + 4 + tile * DIGITS;
 }
 
-// Set `ranks` to the number of keys with the same digit before each key in the warp's part of the tile; `counts` is the
-// warp's own. Several additions are on their way before the first result is needed.
-__device__ __forceinline__ void rank_in_warp(const unsigned (&keys)[ITEMS], int (&ranks)[ITEMS], int* counts,
-                                             int shift) {
-    constexpr int GROUP = 4;
-    const unsigned below = (1u << threadIdx.x % 32) - 1;
+// Call body(k, place) for each key of this thread, in the order of the keys in the warp's part of the tile. The places
+// of a digit are numbers from counts[digit] on; `counts` is the warp's own and becomes the next places.
+template <int shift, class Body>
+__device__ __forceinline__ void for_each_place(const unsigned (&keys)[ITEMS], int* counts, const Body& body) {
+    const int lane = threadIdx.x % 32;
+    const unsigned below = (1u << lane) - 1;
 #pragma unroll
-    for (int first = 0; first < ITEMS; first += GROUP) {
-        unsigned lanes[GROUP];
-#pragma unroll
-        for (int k = 0; k < GROUP; ++k) {
-            const unsigned digit = keys[first + k] >> shift & 255;
-            lanes[k] = lanes_with(digit);
-            ranks[first + k] = 0;
-            if ((lanes[k] & below) == 0) ranks[first + k] = atomicAdd(counts + digit, __popc(lanes[k]));
-        }
-#pragma unroll
-        for (int k = 0; k < GROUP; ++k)
-            ranks[first + k] =
-                __shfl_sync(0xffffffffu, ranks[first + k], __ffs(lanes[k]) - 1) + __popc(lanes[k] & below);
+    for (int k = 0; k < ITEMS; ++k) {
+        volatile int* own = counts + (keys[k] >> shift & 255);
+        const unsigned lanes = lanes_with(keys[k], shift);
+        const int place = *own + __popc(lanes & below);
+        __syncwarp();
+        if (lanes >> lane == 1) *own = place + 1;  // the last lane with the digit
+        __syncwarp();
+        body(k, place);
     }
 }
 
@@ -192,31 +197,52 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     __syncthreads();
     const int tile = number;
     const unsigned base = (unsigned)tile * TILE;
+    const bool whole = base + TILE <= n;
     unsigned keys[ITEMS];
-    int ranks[ITEMS];
+    const unsigned mine = base + warp * ITEMS * 32 + lane;
+    const auto load = [&](int k) {
+        const Bits bits = __ldcs(source + mine + k * 32);
+        return pass == 0 ? code_of<INTEGERS>(bits) : bits;
+    };
+    if (whole) {
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const unsigned i = base + (warp * ITEMS + k) * 32 + lane;
-        keys[k] = 0xffffffffu;  // after all keys with this digit
-        if (i < n) keys[k] = pass == 0 ? code_of<INTEGERS>(__ldcs(source + i)) : __ldcs(source + i);
+        for (int k = 0; k < ITEMS; ++k) keys[k] = load(k);
+    } else {
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k)
+            keys[k] = mine + k * 32 < n ? load(k) : 0xffffffffu;  // after all keys with this digit
     }
-    rank_in_warp(keys, ranks, counts + warp * DIGITS, shift);
+    int* own_counts = counts + warp * DIGITS;
+#if EARLY
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k)  // opaque: or the compiler keeps the addresses for the votes, and spills them
+        atomicAdd(own_counts + (opaque(keys[k]) >> shift & 255), 1);
+#else
+    int ranks[ITEMS];  // the number of keys with the same digit before each key in the warp's part of the tile
+    for_each_place<shift>(keys, own_counts, [&](int k, int place) { ranks[k] = place; });
+#endif
     __syncthreads();
     const bool has_digit = threadIdx.x < DIGITS;
-    int total = 0, before = 0, everywhere = 0;
+    int total = 0, start = 0;  // start: where the keys of the tiles before begin, if this is the first tile
     unsigned* word = words_of(sums, tile) + threadIdx.x;
     const unsigned own = 2 * pass + 1, sum = 2 * pass + 2;
-    const auto add_tiles_before = [&] {
-        before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
-        if (tile != 0) atomicExch(word, sum << 28 | (unsigned)(before + total));
-    };
     if (has_digit) {
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) total += counts[w * DIGITS + threadIdx.x];
-        atomicExch(word, (tile == 0 ? sum : own) << 28 | (unsigned)total);
-        everywhere = counts_of(sums, pass)[threadIdx.x];
-        if (!LATE) add_tiles_before();  // at once: tiles that come later walk over this one until its sum is there
+        if (tile != 0) atomicExch(word, own << 28 | (unsigned)total);
     }
+    if (tile == 0) {  // its sums begin with all keys of smaller digits
+        start = sum_before<DIGITS>(has_digit ? counts_of(sums, pass)[threadIdx.x] : 0, warp_sums);
+        if (has_digit) atomicExch(word, sum << 28 | (unsigned)(start + total));
+    }
+    const auto add_tiles_before = [&] {
+        if (tile == 0) return start;
+        const int before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
+        atomicExch(word, sum << 28 | (unsigned)(before + total));
+        return before;
+    };
+    int before = 0;
+    if (!LATE && has_digit) before = add_tiles_before();  // tiles that come later walk over this one until then
     const int first = sum_before<DIGITS>(total, warp_sums);
     if (has_digit) {
         int place = first;
@@ -227,17 +253,24 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
             place += own;
         }
     }
-    const int start = sum_before<DIGITS>(everywhere, warp_sums);
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp * DIGITS + (keys[k] >> shift & 255)] + ranks[k]] = keys[k];
-    if (LATE && has_digit) add_tiles_before();
-    if (has_digit) shifts[threadIdx.x] = start + before - first;
     __syncthreads();
+#if EARLY
+    for_each_place<shift>(keys, own_counts, [&](int k, int place) { tile_keys[place] = keys[k]; });
+#else
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) {
-        const int i = k * BLOCK + threadIdx.x;
-        if (base + i >= n) break;
+    for (int k = 0; k < ITEMS; ++k) tile_keys[own_counts[keys[k] >> shift & 255] + ranks[k]] = keys[k];
+#endif
+    if (LATE && has_digit) before = add_tiles_before();
+    if (has_digit) shifts[threadIdx.x] = before - first;
+    __syncthreads();
+    const auto move = [&](int i) {
         const unsigned key = tile_keys[i];
         target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
+    };
+    if (whole) {
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) move(k * BLOCK + threadIdx.x);
+    } else {
+        for (int i = threadIdx.x; base + i < n; i += BLOCK) move(i);
     }
 }

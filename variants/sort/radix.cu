@@ -109,7 +109,7 @@ typedef unsigned Bits;  // of an element of any type
 // Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's
 // own.
 __device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
-    const unsigned lanes = lanes_with(digit), lower = lanes & ((1u << threadIdx.x % 32) - 1);
+    const unsigned lanes = lanes_with(digit, 0), lower = lanes & ((1u << threadIdx.x % 32) - 1);
     int before = 0;
     if (lower == 0) {  // the first lane of each digit counts for all
         before = counts[digit];

@@ -16,14 +16,20 @@ __device__ __forceinline__ unsigned bits_of(unsigned code) {
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
 
-// Return the lanes of the warp whose digit is the same as this lane's.
-__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
+// Hide from the compiler how a number was computed.
+__device__ __forceinline__ unsigned opaque(unsigned x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+// Return the lanes of the warp whose digit, eight bits of the key from `shift` on, is the same as this lane's.
+__device__ __forceinline__ unsigned lanes_with(unsigned key, int shift) {
     unsigned lanes = 0xffffffffu;
 #pragma unroll
     for (int bit = 0; bit < 8; ++bit) {
-        const bool set = (digit >> bit & 1) != 0;
-        const unsigned others = __ballot_sync(0xffffffffu, set);
-        lanes &= set ? others : ~others;
+        const unsigned own = opaque(key & 1u << (shift + bit));  // or the compiler tests the bit twice
+        const unsigned others = __ballot_sync(0xffffffffu, own != 0);
+        lanes &= own != 0 ? others : ~others;
     }
     return lanes;
 }
