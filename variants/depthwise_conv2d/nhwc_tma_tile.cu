@@ -67,8 +67,9 @@
 // channels of PIXELS columns and walks down DOWN rows of outputs. It reads each row of its window once from shared
 // memory and adds the products to the sums of the r rows of outputs that need the row. GROUPS groups of threads walk
 // down their parts of the tile at the same time, and rows are copied in the order in which the groups read them. Few
-// channels per thread leave registers for the filter and the sums. Limit: the first copies, which nothing overlaps, and
-// the instructions for r * s products per output.
+// channels per thread leave registers for the filter and the sums. If whole tiles cover the rows of outputs, the loop
+// over rows is unrolled: no branch asks which rows exist, so that the products of all rows of the filter overlap.
+// Limit: the first copies, which nothing overlaps, and the instructions for r * s products per output.
 
 #include <opbench/activations.cuh>
 #include <opbench/tile_rows.cuh>
@@ -82,6 +83,8 @@ constexpr int PAIRS = CHANNELS / 2, SLICES = (C + CHANNELS - 1) / CHANNELS, WARP
 constexpr int TP = GROUPS * DOWN, DOWNWARDS = (P + TP - 1) / TP, ACROSS = (Q + TQ - 1) / TQ, COLUMNS = TQ / PIXELS;
 constexpr int REACH = (R - 1) * DILATION + 1, STEP = DOWN * STRIDE;  // rows of a filter, and from group to group
 constexpr int ROWS = STRIDE < REACH ? STRIDE : REACH;                // new rows of the image for a row of outputs
+constexpr bool WHOLE = P % TP == 0;                                  // every group has DOWN rows of outputs
+constexpr int UNROLLED = WHOLE ? (DOWN + 2 * AGES - 2) / AGES : 1;
 
 struct Floats { float x[2]; };
 __device__ __forceinline__ Floats floats_of(unsigned bf16_pair) {
@@ -123,11 +126,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #endif
     __syncthreads();
 
-    const int lines = exists ? min(DOWN, P - y0 - group * DOWN) : 0, end = lines > 0 ? lines + AGES - 1 : 0;
+    if (!exists) return rows.wait_for_all();
+    const int lines = WHOLE ? DOWN : min(DOWN, P - y0 - group * DOWN), end = lines > 0 ? lines + AGES - 1 : 0;
     const unsigned char* from = shared + group * STEP * PITCH + column * STRIDE * BYTES + lane * sizeof(Pair);
     unsigned barrier = rows.barriers + group * STEP * 8;
     Pair* to = out + (((size_t)number * P + y0 + group * DOWN) * Q + x0 + column) * (C / 2) + pair;
     float sum[AGES][PIXELS][2] = {};
+#pragma unroll UNROLLED
     for (int top = 0; top < end; top += AGES, from += AGES * STRIDE * PITCH, barrier += AGES * STRIDE * 8) {
 #pragma unroll
         for (int slot = 0; slot < AGES; ++slot) {

@@ -101,7 +101,7 @@ class DepthwiseConv2d(ActivatedProduct, Conv2dGeometry):
 
     @classmethod
     def examples(cls) -> Sequence[DepthwiseConv2d]:
-        """Every stride, padding, dilation, filter shape and mode; sizes that no tile or vector divides."""
+        """Every stride, padding, dilation, filter shape and mode; sizes with and without whole tiles and vectors."""
         nhwc, bf16, bias, relu = {"layout": "nhwc"}, {"dtype": "bf16"}, {"epilogue": "bias"}, {"epilogue": "bias_relu"}
         swish = {"epilogue": "bias_hardswish"}
         return [
@@ -118,7 +118,7 @@ class DepthwiseConv2d(ActivatedProduct, Conv2dGeometry):
             cls(n=2, c=36, h=9, w=17, r=3, s=3, padding=1, **nhwc, **bias),
             cls(n=1, c=10, h=12, w=13, r=5, s=5, stride=2, padding=2, **nhwc, **relu),
             cls(n=1, c=8, h=15, w=11, r=3, s=3, padding=3, dilation=3, **nhwc),
-            cls(n=1, c=40, h=10, w=11, r=3, s=3, padding=1, **nhwc, **bf16, **relu),
+            cls(n=1, c=40, h=14, w=11, r=3, s=3, padding=1, **nhwc, **bf16, **relu),
             cls(n=1, c=12, h=14, w=19, r=3, s=5, stride=2, padding=1, **nhwc, **bf16, **bias),
             cls(n=2, c=24, h=9, w=9, r=3, s=3, padding=2, dilation=2, **nhwc, **bf16),
             cls(n=2, c=3, h=9, w=17, r=3, s=3, padding=1, **swish),
