@@ -1,11 +1,4 @@
 // /// opbench
-// title     = "nchw: persistent blocks; cp.async loads the next groups to shared memory during the computation"
-// builds_on = "cluster"
-// mechanism = [
-//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
-//     "fewer_passes", "double_buffer", "async_copy", "persistent",
-// ]
-// tune      = { THREADS = [1024, 512, 256], RESIDENT = [1024, 2048] }
 // supports  = { dtype = ["f32", "bf16"], activation = ["none", "silu"] }
 // requires  = ["BYTES == 16", "STAGES >= 1"]
 // compute_capability = "9.0"
@@ -28,6 +21,28 @@
 // block  = ["THREADS"]
 // shared = "STAGES * ITEMS * THREADS * 16"
 // args   = ["x", "weight", "bias", "out", "mean", "rstd", "batch * groups"]
+//
+// [variant.resident]
+// title     = "nchw: persistent blocks; cp.async loads the next groups to shared memory during the computation"
+// builds_on = "cluster"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
+//     "fewer_passes", "double_buffer", "async_copy", "persistent",
+// ]
+// tune      = { THREADS = [1024, 512, 256], RESIDENT = [1024, 2048] }
+// define    = { REGISTERS = "0" }
+//
+// [variant.resident_registers]
+// title     = "nchw: persistent blocks; a group moves to registers, and the next one is loaded to its place at once"
+// builds_on = "resident"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
+//     "fewer_passes", "double_buffer", "async_copy", "persistent", "register_tile",
+// ]
+// tune      = { THREADS = [512, 1024, 256], RESIDENT = [512, 1024] }
+// where     = ["(THREADS, RESIDENT) in ((512, 512), (1024, 1024), (256, 1024))"]
+// requires  = ["ITEMS * RESIDENT <= 8192"]
+// define    = { REGISTERS = "1" }
 // ///
 //
 // The blocks of a cluster start together and wait for each other, and a new block begins with a wait for memory. Here a
@@ -35,6 +50,10 @@
 // while the others arrive. As soon as a vector is stored, the same vector of a later group is fetched to its place, so
 // even a single stage overlaps loads with stores. Each thread reads only vectors that it has copied itself, so that
 // only the two sums need barriers. Limit: HBM; the first group of each block and the last one overlap with nothing.
+//
+// In `resident`, a group that fills half of shared memory leaves no room for a second one, so that nothing is loaded
+// while the block adds up. In `resident_registers` a thread moves its vectors to registers and fetches the next group
+// to their place before it adds up. The sums and the results read no shared memory.
 
 #include <opbench/activations.cuh>
 #include <opbench/tile.cuh>
@@ -44,11 +63,12 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
 constexpr int SIZE = WIDTH * PIXELS, VECTORS = SIZE / LANES, WARPS = THREADS / 32;
+constexpr int UNROLLED = REGISTERS ? ITEMS : 4;  // an index into registers is a constant
 
 // Call body(k, index of vector k in the group) for each vector of this thread.
 template <class Body>
 __device__ __forceinline__ void for_each_vector(const Body& body) {
-#pragma unroll 4
+#pragma unroll UNROLLED
     for (int k = 0; k < ITEMS; ++k) {
         const int index = k * THREADS + threadIdx.x;
         if (VECTORS % THREADS == 0 || index < VECTORS) body(k, index);
@@ -74,16 +94,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     int stage = 0;
     for (int group = blockIdx.x; group < count; group += gridDim.x) {
         const Pack* const from = own + stage * ITEMS * THREADS;
+        const int later = group + STAGES * gridDim.x;
+        const auto fetch_later = [&](int k, int index) {
+            if (later < count) copy_chunk(own + (stage * ITEMS + k) * THREADS, x + (size_t)later * VECTORS + index, 16);
+        };
         wait<STAGES - 1>();
+#if REGISTERS
+        Pack packs[ITEMS];
+        for_each_vector([&](int k, int index) {
+            packs[k] = from[k * THREADS];
+            fetch_later(k, index);
+        });
+        commit();  // an empty one too, so that the count stays right
+        const auto vector = [&](int k) { return packs[k]; };
+#else
+        const auto vector = [&](int k) { return from[k * THREADS]; };
+#endif
         float sum = 0.0f, squares = 0.0f;
         for_each_vector([&](int k, int) {
-            const Pack pack = from[k * THREADS];
+            const Pack pack = vector(k);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) sum += lane_of<T>(pack, lane);
         });
         const float centre = over_row<false, THREADS>(sum, sums) / SIZE;
         for_each_vector([&](int k, int) {
-            const Pack pack = from[k * THREADS];
+            const Pack pack = vector(k);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 const float difference = lane_of<T>(pack, lane) - centre;
@@ -91,9 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         });
         const float factor = rsqrtf(over_row<false, THREADS>(squares, squared) / SIZE + 1e-5f);
-        const int later = group + STAGES * gridDim.x;
         for_each_vector([&](int k, int index) {
-            const Pack pack = from[k * THREADS];
+            const Pack pack = vector(k);
             const int channel = group % GROUPS * WIDTH + index * LANES / PIXELS;
             const float slope = factor * weight[channel], shift = bias[channel];
             Vector<T, LANES> result;
@@ -103,9 +137,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 result.lane(lane) = (T)(SILU ? activation<Function::silu>(value) : value);
             }
             out[(size_t)group * VECTORS + index] = result.raw;
-            if (later < count) copy_chunk(own + (stage * ITEMS + k) * THREADS, x + (size_t)later * VECTORS + index, 16);
+            if (!REGISTERS) fetch_later(k, index);
         });
-        commit();  // an empty one too, so that the count stays right
+        if (!REGISTERS) commit();
         stage = (stage + 1) % STAGES;
         if (threadIdx.x == 0) {
             mean[group] = centre;
