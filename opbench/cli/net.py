@@ -82,11 +82,12 @@ def show_command(options: NetOptions, as_json: bool, **sizes: int | None) -> Non
 
     For each node: its problem, the shape of its result, weights, FLOPs and bytes.
     """
-    from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts
+    from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, given_plan
     from opbench.networks.plan.running import make_graph
 
     options = replace(options, sizes=chosen_sizes(options.network, sizes))
-    graph, passes = apply_enabled_passes(make_graph(options), options)
+    graph = make_graph(options)
+    graph, passes = apply_enabled_passes(graph, options, given_plan(graph, options))
     graph, layouts = convert_layouts(graph, options, {})
     description = describe(graph, [*passes, layouts])
     if as_json:

@@ -12,7 +12,13 @@ from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS, unet
 from opbench.kernels.operator import Operator
-from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network, split_slow_fusions
+from opbench.networks.plan.choosing import (
+    apply_enabled_passes,
+    convert_layouts,
+    given_plan,
+    plan_network,
+    split_slow_fusions,
+)
 from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, fused_problems, split_fused
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import NetOptions
@@ -135,7 +141,8 @@ def test_a_plan_repeats_layouts_and_fusion(tmp_path: Path) -> None:
     assert fused_nodes(graph) == [] and any("nodes work in nhwc" in s.notes[0] for s in said if s.notes)
     assert any(node.problem.axes.get("layout") == "nhwc" for node in graph.nodes)
     save_plan(plan, tmp_path / "plan.json")
-    again, same, _ = plan_network(fused(), NetOptions("unet", SIZES, plan=tmp_path / "plan.json"), {}, "", 132)
+    followed = NetOptions("unet", SIZES, plan=tmp_path / "plan.json")
+    again, same, _ = plan_network(fused(), followed, {}, "", 132, plan=given_plan(fused(), followed))
     assert [(n.name, str(n.problem)) for n in again.nodes] == [(n.name, str(n.problem)) for n in graph.nodes]
     assert same.cases(again) == plan.cases(graph)
     record: dict[str, Any] = run_network(

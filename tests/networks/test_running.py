@@ -12,7 +12,7 @@ import pytest
 from opbench.graph.layouts import with_layouts
 from opbench.graph.saving import save
 from opbench.graph.zoo import alexnet
-from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network
+from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, given_plan, plan_network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase, save_plan
 from opbench.networks.plan.running import make_graph, run_network
@@ -110,9 +110,11 @@ def test_a_plan_that_is_older_than_a_pass_keeps_its_nodes(tmp_path: Path) -> Non
     graph, plan, _ = plan_network(apply_enabled_passes(make_graph(options), options)[0], options, {}, "", 132)
     save_plan(plan, tmp_path / "plan.json")
     followed = replace(options, without=(), plan=tmp_path / "plan.json")
-    fused, rewrites = apply_enabled_passes(make_graph(followed), followed)
+    graph_before = make_graph(followed)
+    older_plan = given_plan(graph_before, followed)
+    fused, rewrites = apply_enabled_passes(graph_before, followed, older_plan)
     assert {one.name for one in rewrites if not one.on} == {"fuse_hardswish", "fuse_residual"}
-    again, same_plan, _ = plan_network(fused, followed, {}, "", 132)
+    again, same_plan, _ = plan_network(fused, followed, {}, "", 132, plan=older_plan)
     assert [node.name for node in again.nodes] == [node.name for node in graph.nodes]
     assert same_plan.cases(again).keys() == plan.cases(graph).keys()
 
@@ -125,9 +127,10 @@ def test_a_committed_plan_still_fits_its_network(folder: Path) -> None:
     """Who reads of a time can have the very variants: none of them has gone or serves another problem now."""
     record = read_network(folder)
     options = NetOptions(record.network, record.sizes, precision=record.precision, plan=folder / "plan.json")
-    graph, plan, _ = plan_network(
-        apply_enabled_passes(make_graph(options), options)[0], options, {}, record.environment.gpu, 132
-    )
+    original = make_graph(options)
+    committed_plan = given_plan(original, options)
+    rewritten, _ = apply_enabled_passes(original, options, committed_plan)
+    graph, plan, _ = plan_network(rewritten, options, {}, record.environment.gpu, 132, plan=committed_plan)
     cases = plan.cases(graph)
     assert {n.name: n.case for n in record.nodes} == {n.name: cases[n.name].name for n in graph.nodes}
     for node in graph.nodes:

@@ -38,6 +38,11 @@ class PlanningResult:
     device: RankingGpu | None
     sm_count: int
 
+    @property
+    def given_plan(self) -> Plan | None:
+        """Return the plan if it was read from a file; None if it was chosen."""
+        return self.plan if self.options.plan is not None else None
+
 
 @dataclass(frozen=True)
 class NetworkVersion:
@@ -150,14 +155,15 @@ PLAIN_PASSES = {
 
 def split_nodes(planned: PlanningResult) -> list[str]:
     """Return the names of the fused nodes that the plan split in two because two nodes are faster."""
-    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
     names = {node.name for node in planned.graph.nodes}
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
 
 
 def _without_pass(planned: PlanningResult, plan_version: NetworkVersion, name: str) -> NetworkVersion:
     options = planned.options
-    graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
+    fewer_passes = replace(options, without=(*options.without, name))
+    graph, _ = apply_enabled_passes(planned.original, fewer_passes, planned.given_plan)
     in_layouts = _in_planned_layouts(graph, plan_version.graph)
     names = {node.name for node in plan_version.graph.nodes}
     split_names = [fused for fused in fused_nodes(in_layouts) if split_name(in_layouts.node(fused)) in names]
@@ -165,12 +171,12 @@ def _without_pass(planned: PlanningResult, plan_version: NetworkVersion, name: s
 
 
 def _with_fusions_kept(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
-    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
     return _with_cases(planned, plan_version, _in_planned_layouts(graph, plan_version.graph))
 
 
 def _in_nchw(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
-    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
     names = {node.name for node in plan_version.graph.nodes}
     split_names = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
     return _with_cases(planned, plan_version, split_fused(graph, split_names))

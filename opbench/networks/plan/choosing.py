@@ -29,6 +29,7 @@ from opbench.networks.plan.plan import (
     candidate_cases,
     choose,
     load_plan,
+    require_gpu,
     timed_cases,
     usable_results,
 )
@@ -56,15 +57,19 @@ class Rewrite:
     """One sentence for each change of the transformation."""
 
 
-def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
+def given_plan(graph: Graph, options: NetOptions) -> Plan | None:
+    """Return the plan in the file that `options` names; None if they name none."""
+    return load_plan(options.plan, graph.name, "", options.precision) if options.plan is not None else None
+
+
+def apply_enabled_passes(graph: Graph, options: NetOptions, plan: Plan | None = None) -> tuple[Graph, list[Rewrite]]:
     """Apply the enabled passes; return the graph and the changes of each pass.
 
-    A pass that would remove a node that the plan of `options` names is not applied: the plan is older than the pass.
+    A pass that would remove a node that the given plan names is not applied: the plan is older than the pass.
     """
     for name in options.without:
         if name not in (pass_names := (*PASSES, PREPARE_WEIGHTS)):
             raise UsageError(unknown_name("pass", name, pass_names, place="--disable"))
-    plan = load_plan(options.plan, graph.name, "", options.precision) if options.plan is not None else None
     rewrites = []
     for name, apply in PASSES.items():
         is_enabled, notes = name not in options.without, list[str]()
@@ -90,14 +95,16 @@ def plan_network(
     sm_count: int,
     catalog: Catalog | None = None,
     device: RankingGpu | None = None,
+    plan: Plan | None = None,
 ) -> tuple[Graph, Plan, list[Rewrite]]:
     """Choose passes, layouts and the variant of every node.
 
-    The choice follows a plan file or, without one, results. Returns the graph to run, the plan and the
-    decisions.
+    The choice follows the given plan (`given_plan`) or, without one, results. Returns the graph to run, the plan and
+    the decisions.
     """
-    if options.plan is not None:
-        plan = load_plan(options.plan, graph.name, gpu, options.precision)
+    if plan is not None:
+        if options.plan is not None:
+            require_gpu(plan, options.plan, gpu)
         graph, rewrite = _follow_plan(graph, options, plan)
         return graph, plan, [rewrite]
     graph, rewrite = convert_layouts(graph, options, results, device)

@@ -444,6 +444,12 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
             value=plan.precision,
             allowed=precision,
         )
+    require_gpu(plan, path, gpu)
+    return plan
+
+
+def require_gpu(plan: Plan, path: Path, gpu: str) -> None:
+    """Raise UsageError if a plan that was read from `path` is for another GPU; an empty name stands for any GPU."""
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
             f"{path}: this plan is for {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; on this "
@@ -453,4 +459,3 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
             value=plan.gpu,
             allowed=gpu,
         )
-    return plan

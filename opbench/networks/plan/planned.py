@@ -14,7 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.insight.defaults import ranking_gpu
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.choosing import apply_enabled_passes, collect_results, plan_network
+from opbench.networks.plan.choosing import apply_enabled_passes, collect_results, given_plan, plan_network
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
@@ -85,12 +85,13 @@ def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **cha
     """
     options = NetOptions(graph.name, **changes)
     name, catalog = options.resolved_backend(), Catalog(options.variants)
-    fused, passes = apply_enabled_passes(graph, options)
+    earlier_plan = given_plan(graph, options)
+    fused, passes = apply_enabled_passes(graph, options, earlier_plan)
     results = collect_results(fused, options, name, on_progress, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
     planned_graph, chosen_plan, layout_passes = plan_network(
-        fused, options, results, environment.gpu, backend.sm_count, catalog, ranking_gpu(environment)
+        fused, options, results, environment.gpu, backend.sm_count, catalog, ranking_gpu(environment), earlier_plan
     )
     executor = Network(
         planned_graph,

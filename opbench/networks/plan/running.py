@@ -27,7 +27,13 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.alternatives import PlanningResult
 from opbench.networks.plan.attribution import Attribution
-from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, collect_results, plan_network
+from opbench.networks.plan.choosing import (
+    Rewrite,
+    apply_enabled_passes,
+    collect_results,
+    given_plan,
+    plan_network,
+)
 from opbench.networks.plan.data import DATA_OF_NETWORK
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
@@ -37,7 +43,7 @@ from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
-from opbench.networks.plan.plan import Plan, load_plan, save_plan
+from opbench.networks.plan.plan import Plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.networks.plan.torch_comparison import (
     AGREEMENT_FACTOR,
@@ -92,9 +98,8 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     if options.compare:
         _require_comparable(options, original)
     catalog = Catalog(options.variants)
-    graph, rewrites = apply_enabled_passes(original, options)
-    if options.plan:
-        load_plan(options.plan, graph.name, "", options.precision)
+    earlier_plan = given_plan(original, options)
+    graph, rewrites = apply_enabled_passes(original, options, earlier_plan)
     results = collect_results(graph, options, name, on_progress, catalog)
     make_folder(options.out)
     worker = Worker(OpenBackend(name, options.variants, options.seed), options.out / "worker.log")
@@ -102,7 +107,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         environment = worker.open()
         gpu_and_sm_count = environment.gpu, environment.sm_count
         graph, plan, later_rewrites = plan_network(
-            graph, options, results, *gpu_and_sm_count, catalog, ranking_gpu(environment)
+            graph, options, results, *gpu_and_sm_count, catalog, ranking_gpu(environment), earlier_plan
         )
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)

@@ -15,7 +15,7 @@ from opbench.gpu.limits.products import MULTIPROCESSORS
 from opbench.insight.defaults import ranking_gpu as chosen_for
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
-from opbench.networks.plan.choosing import apply_enabled_passes, plan_network
+from opbench.networks.plan.choosing import apply_enabled_passes, given_plan, plan_network
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.output_check import allowed_norm
 from opbench.networks.plan.plan import Plan
@@ -40,9 +40,11 @@ def ship_network(
     original = make_graph(options)
     inputs = make_inputs(original, options)
     original.check_inputs(inputs)
-    graph, _ = apply_enabled_passes(original, options)
+    earlier_plan = given_plan(original, options)
+    graph, _ = apply_enabled_passes(original, options, earlier_plan)
     catalog = Catalog(options.variants)
-    graph, plan, _ = plan_network(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment_of(device)))
+    gpu_to_rank_for = chosen_for(_environment_of(device))
+    graph, plan, _ = plan_network(graph, options, {}, "", device.sm_count, catalog, gpu_to_rank_for, earlier_plan)
     _require_plan_of_gpu(plan, device, options)
     cases = plan.cases(graph, catalog)
     on_progress(f"compiling {len(graph.nodes)} layers")
