@@ -10,7 +10,7 @@ import pytest
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
-from opbench.networks.plan.plan import TimedCase
+from opbench.networks.plan.plan import TimedCase, save_plan
 from opbench.networks.train import training
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import PLAN_FILE, Trainer
@@ -87,3 +87,13 @@ def test_tuning_needs_a_clock_and_measures_all_that_could_serve(
     monkeypatch.setattr(TrainingSettings, "resolved_backend", lambda self: "cpu")
     tuned = trainer(tmp_path / "run", tune=True, leave_out=("conv2d/*",))
     assert asked == [tuned.training.graph]
+
+
+def test_a_pass_that_is_newer_than_a_plan_is_not_applied(tmp_path: Path) -> None:
+    older = trainer(tmp_path / "older", recipe=Recipe(steps=2, without=("fuse_relu",)))
+    names = {node.name for node in older.training.graph.nodes}
+    assert "relu" in names - {node.name for node in trainer(tmp_path / "newer").training.graph.nodes}
+    save_plan(older.plan, tmp_path / "plan.json")
+    followed = trainer(tmp_path / "followed", plan=tmp_path / "plan.json")
+    assert followed.recipe.without == ("fuse_relu",) and any("fuse_relu" in note for note in followed.notes)
+    assert {node.name for node in followed.training.graph.nodes} == names and followed.cases == older.cases

@@ -28,10 +28,15 @@ from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.memory import round_up_to_alignment
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
-from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, save_plan
+from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, require_gpu, save_plan
 from opbench.networks.plan.recompute import fit_to_memory, recompute_as_planned
 from opbench.networks.records.checkpoints import CHECKPOINT_FILE, Checkpoint, write_checkpoint
-from opbench.networks.records.training import StepTimes, TrainingRecord, store_training_record
+from opbench.networks.records.training import (
+    StepTimes,
+    TrainingRecord,
+    original_node_name,
+    store_training_record,
+)
 from opbench.networks.train.buckets import overlapped_buckets
 from opbench.networks.train.losses import LossLog, score_outputs
 from opbench.networks.train.resuming import (
@@ -102,6 +107,7 @@ class Trainer(TrainingState):
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.name = options.resolved_backend()
         self.training = training_graph(self.network, self.recipe, len(self.data.images))
+        given_plan = self._read_plan()
         self.backend = backends.open_backend(self.name)
         self.torch_comparison = self._torch_comparison()
         self.torch_comparison.require_possible(self.name)
@@ -115,7 +121,7 @@ class Trainer(TrainingState):
                 **self.timed_cases,
                 **measure_cases([self.training.graph], options, options.out, self.progress, self.catalog),
             }
-        plan = self._make_plan() if self.rank == 0 else None
+        plan = self._make_plan(given_plan) if self.rank == 0 else None
         self.plan = cast(Plan, self.group.broadcast(plan) if self.group else plan)
         self.training = recompute_as_planned(self.training, self.plan.again)
         self.begun = run_start()
@@ -133,14 +139,37 @@ class Trainer(TrainingState):
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
         return TorchComparison(self.options.compare, problem, self.training, state, self.options.compare_limit_s)
 
-    def _make_plan(self) -> Plan:
-        """Return the plan: from a file, from the training to resume if it still fits, or a new one.
+    def _read_plan(self) -> Plan | None:
+        """Return the plan in the options' file; None without a file.
+
+        Disable passes that remove nodes for which the plan has variants: the plan is older than these passes.
+        """
+        if self.options.plan is None:
+            return None
+        plan = load_plan(self.options.plan, self.training.graph.name, "", self.options.precision)
+        items = len(self.data.images)
+        planned = {original_node_name(name) for name in plan.choices}
+        missing = planned - {node.name for node in self.training.graph.nodes}
+        newer_passes = []
+        for name, applied, _ in self.training.pass_notes if missing else ():
+            fewer = replace(self.recipe, without=(*self.recipe.without, name))
+            if applied and missing & {node.name for node in training_graph(self.network, fewer, items).graph.nodes}:
+                newer_passes.append(name)
+        if newer_passes:
+            self.recipe = replace(self.recipe, without=(*self.recipe.without, *newer_passes))
+            self.training = training_graph(self.network, self.recipe, items)
+            self.notes.append(f"not applied, because the plan has variants for their nodes: {', '.join(newer_passes)}")
+        return plan
+
+    def _make_plan(self, given_plan: Plan | None) -> Plan:
+        """Return the plan: the given one, that of the training to resume if it still fits, or a new one.
 
         With a memory limit, the step recomputes values as necessary.
         """
         options, graph = self.options, self.training.graph
-        if options.plan:
-            return load_plan(options.plan, graph.name, self.gpu, options.precision)
+        if given_plan is not None and options.plan is not None:
+            require_gpu(given_plan, options.plan, self.gpu)
+            return given_plan
         earlier_plan = options.out / PLAN_FILE
         if options.resume and earlier_plan.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
