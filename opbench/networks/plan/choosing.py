@@ -212,7 +212,10 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
     """
     convertible = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     cases = {name: choice.case for name, choice in plan.choices.items()}
-    layout_of_node = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in convertible}
+    split_names = {name: split_name(graph.node(name)) for name in fused_nodes(graph)}
+    # The part that keeps the name of a split node need not depend on the layout, as the sum after a convolution.
+    deciding_cases = {name: cases.get(split_names.get(name, ""), cases.get(name, "")) for name in convertible}
+    layout_of_node = {name: "nhwc" if "layout=nhwc" in case else "nchw" for name, case in deciding_cases.items()}
     converted, rewrite = _convert_to_layouts(
         graph, layout_of_node if options.layout == "auto" else dict.fromkeys(convertible, options.layout)
     )
