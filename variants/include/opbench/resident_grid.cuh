@@ -37,7 +37,7 @@ struct PartOfPixels {
         rest = pixels - steps * parts * down;
         share = (rest + parts - 1) / parts;
         first = pack_of(blockIdx.x * down + row);
-        stride = 0u - down * packs * parts;
+        stride = (0u - down) * packs * parts;
         last = pack_of(steps * parts * down + blockIdx.x * share + row);
         count = (int)(steps + (row < rest_of(blockIdx.x)));
     }
