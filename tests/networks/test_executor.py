@@ -13,6 +13,7 @@ import pytest
 from opbench.backend.base import Backend
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import Binding, bind
+from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
 from opbench.graph.passes import apply_passes, to_dtype
@@ -27,6 +28,7 @@ from opbench.networks.plan.inputs import digits_test_set, trained_lenet
 from opbench.networks.plan.plan import PlanOptions, choose
 from support.builders.small_networks import pictures, residual
 from support.checks.errors import Refusal, refuses
+from support.common import CATALOG
 
 
 def ready(graph: Graph, precision: str = "f32") -> Network:
@@ -148,3 +150,20 @@ def test_a_launch_that_overlaps_is_bound_so_only_where_its_early_inputs_are_safe
     bound.clear()
     bind(Loaded(), case_named("linear/wgmma_planes(m=1,n=64,k=64)"), {}, pending_inputs=("weight",))  # type: ignore[arg-type]
     assert [launch.programmatic for launch in bound] == [False, True, True], "the first one waits for who wrote it"
+
+
+def test_nodes_with_the_same_barrier_between_blocks_run_one_after_another() -> None:
+    net = Builder("branches")
+    x = net.input("image", 2, 8, 4, 4)
+    left, right = (net.batchnorm2d(net.conv2d(x, 8, 1, name=name)) for name in ("left", "right"))
+    network = net.graph(net.linear(net.flatten(net.elementwise("add", left, right)), 5))
+    images = {node.name: "nhwc" for node in network.nodes if "layout" in node.problem.modes()}
+    graph = training_graph(with_layouts(network, images), Recipe(), 8).graph
+    cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
+    second, first = "batchnorm1.batchnorm2d_backward", "batchnorm2.batchnorm2d_backward"
+    assert first not in graph.waits_for(second)
+    for variant, waits in (("nhwc_grid[UNROLL=2]", True), ("nhwc_vector", False)):
+        chosen = CATALOG.case(f"batchnorm2d_backward/{variant}{graph.node(first).problem}")
+        step = Network(graph, {**cases, first: chosen, second: chosen}, open_backend("cpu"))
+        assert (first in step.waits_for(second)) is waits and second not in step.waits_for(first)
+        step.close()

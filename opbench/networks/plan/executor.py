@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
+from opbench.kernels.launch import BuildRequest
 from opbench.kernels.setup import Setup
 from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
@@ -81,6 +83,26 @@ class Network:
     def sm_count(self, node: Node) -> int:
         """Return the number of multiprocessors that determines the grid sizes of a node."""
         return self.sm_counts.get(node.name, self.backend.sm_count)
+
+    def waits_for(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that must end before one starts: those of the graph, and another one with the same barrier.
+
+        A barrier between the blocks of a cooperative launch may count them in a variable of its module.
+        """
+        return (*self.graph.waits_for(name), *self._same_barrier.get(name, ()))
+
+    @cached_property
+    def _same_barrier(self) -> dict[str, tuple[str]]:
+        """The node before each node with a cooperative launch of the same module."""
+        before: dict[str, tuple[str]] = {}
+        last_of_module: dict[BuildRequest, str] = {}
+        for node in self.graph.nodes:
+            case = self.cases[node.name]
+            if not case.variant.is_library and any(launch.cooperative for launch in case.launches(self.sm_count(node))):
+                if case.request() in last_of_module:
+                    before[node.name] = (last_of_module[case.request()],)
+                last_of_module[case.request()] = node.name
+        return before
 
     def workspaces(self, node: Node) -> list[Tensor]:
         """Return the workspaces of a node's variant that each run fills; each has its own place in the arena."""
@@ -321,7 +343,7 @@ class Context:
         steps = []
         for index, node in enumerate(graph.nodes):
             self.launches[node.name]()
-            predecessors = sorted(order[name] for name in graph.waits_for(node.name))
+            predecessors = sorted({order[name] for name in self.network.waits_for(node.name)})
             dependencies = predecessors if parallel else [index - 1] if index else []
             steps.append((self.launches[node.name], dependencies))
         backend.synchronize()

@@ -130,7 +130,8 @@ class Step:
         bucket_by_node, predecessors = dict(buckets), list[int]()
         for index, (name, launch, replaced_states) in enumerate(launches):
             if self._parallel:
-                predecessors = [number_of_node[n] for n in self.training.graph.waits_for(name) if n in number_of_node]
+                waits_for = set(self.context.network.waits_for(name))
+                predecessors = [number_of_node[n] for n in waits_for if n in number_of_node]
             launch_index = number_of_node[name] = self._add_launch(
                 StepLaunch(launch, tuple(sorted(predecessors)) or earlier_sinks, name, replaced_states)
             )
