@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opbench.emulator.line_program import line_rows
 from opbench.emulator.toolchain import INCLUDE
 
 if TYPE_CHECKING:
@@ -130,12 +129,14 @@ def _table(module: Path) -> _Table:
                 continue
             files = _files(program.header, unit)
             inlined_calls += _inlined_calls(dwarf, unit, files)
-            for row in line_rows(program):
-                if row.end_sequence:
+            for state in (entry.state for entry in program.get_entries()):
+                if state is not None and state.end_sequence:
                     # The end of a function has no position, unless another function begins there.
-                    position_by_address.setdefault(row.address, UNKNOWN_POSITION)
-                elif row.line:  # line 0: no single line
-                    position_by_address[row.address] = SourcePosition(files.get(row.file, ""), row.line, row.column)
+                    position_by_address.setdefault(state.address, UNKNOWN_POSITION)
+                elif state is not None and state.line:  # line 0: no single line
+                    position_by_address[state.address] = SourcePosition(
+                        files.get(state.file, ""), state.line, state.column
+                    )
     starts = sorted(position_by_address)
     inlined_calls.sort(key=lambda call: call.depth, reverse=True)
     return _Table(starts, [position_by_address[start] for start in starts], inlined_calls)

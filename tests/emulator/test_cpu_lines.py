@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from elftools.elf.elffile import ELFFile
 
 from opbench.emulator import CpuBackend, lines
-from opbench.emulator.line_program import line_rows
 from support.builders.on_cpu import Tracer, compilers, floats
 
 INLINED = """\
@@ -59,17 +57,3 @@ def test_addresses_of_no_function_have_no_line(tmp_path: Path, cache: Path) -> N
     tracer.clean(INLINED, 1, 32, floats(33), floats(128), floats(96))
     module = next(cache.glob("kernel-traced-*.so"))
     assert lines.source_lines(module, {0, 1 << 40}) == {0: lines.UNKNOWN_POSITION, 1 << 40: lines.UNKNOWN_POSITION}
-
-
-@pytest.mark.parametrize("compiler", compilers())
-def test_rows_of_a_line_program_are_those_of_pyelftools(
-    compiler: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPBENCH_CXX", compiler)
-    Tracer(tmp_path, CpuBackend(cache)).clean(INLINED, 1, 32, floats(33), floats(128), floats(96))
-    with next(cache.glob("kernel-traced-*.so")).open("rb") as stream:
-        dwarf = ELFFile(stream).get_dwarf_info()
-        for program in filter(None, map(dwarf.line_program_for_CU, dwarf.iter_CUs())):
-            states = [entry.state for entry in program.get_entries() if entry.state]
-            expected = [(s.address, s.file, s.line, s.column, bool(s.end_sequence)) for s in states]
-            assert len(expected) > 20 and [tuple(row) for row in line_rows(program)] == expected
