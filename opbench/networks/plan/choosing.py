@@ -323,13 +323,9 @@ def measure_cases(
         choices = candidate_cases(graph, options.precision, options.libraries, options.leave_out, catalog)
         cases |= {case.name: case for case in choices}
     folder, name = out / "tuning", graphs[0].name
-    suite = Suite(
-        f"{name}-tuning",
-        f"What could serve {name}",
-        tuple(cases.values()),
-        TUNING,
-        prepared_cases=cases_with_weight_setup(graphs, cases.values()) if prepares else frozenset(),
-    )
+    prepared_cases = cases_with_weight_setup(graphs, cases.values()) if prepares else frozenset()
+    title = f"What could serve {name}{', timed without setup launches' if prepared_cases else ''}"
+    suite = Suite(f"{name}-tuning", title, tuple(cases.values()), TUNING, prepared_cases=prepared_cases)
     resume = (folder / FILE).exists()
     run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), on_progress)
     return gather_timed_cases((folder,), catalog)
