@@ -147,10 +147,10 @@ COLUMNS = (
     "configs",
     "of these within 1 %",
     "all take",
-    "share until 1 %, median",
+    "share of that time until within 1 %, median",
     "9th of 10",
     "seeds within 1 % after 1/50",
-    "off after 1/50, median",
+    "distance from the best after 1/50, median",
     "9th of 10",
 )
 

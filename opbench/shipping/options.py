@@ -25,8 +25,8 @@ class ShipOptions:
     )
     plan: Path | None = option(
         None,
-        "For a network: a plan.json of a run, which selects the variant of every layer [default: "
-        "the variants predicted to be fastest].",
+        "For a network: a plan.json of a run, which selects the variant of every layer [default: as in opbench net "
+        "run].",
         metavar="FILE",
         folder=False,
     )
