@@ -10,6 +10,7 @@ from opbench.backend.base import ArenaBackend, Backend, Buffer, RotatingLaunch, 
 from opbench.checking.contents import TIMED_INPUT_KINDS, input_kind_of_buffer_set
 from opbench.errors import EnvironmentFault
 from opbench.kernels.case import Case
+from opbench.kernels.expression import round_up
 from opbench.kernels.tensors import Tensor
 from opbench.timing.clock import Launch
 
@@ -103,7 +104,7 @@ def _buffer_sets(
     offsets, size = {}, 0
     for tensor in tensors:
         offsets[tensor.name] = size
-        size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        size += round_up(tensor.nbytes, ALIGNMENT)
     if not size or not count:
         return [{} for _ in range(count)]
     if count * size > MAX_ADDED_BYTES or not isinstance(backend, ArenaBackend):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.graph.graph import Graph
-from opbench.graph.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training, round_up_to_alignment
+from opbench.graph.training_step import ALIGNMENT, CLIP, NEXT, Exchange, Training
 from opbench.graph.values import Node, Value
+from opbench.kernels.expression import round_up
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
@@ -106,7 +107,7 @@ class _MicroBatchBuilder:
         end_element = 0
         for name in names:
             self.statistic_offsets[name] = end_element
-            end_element += round_up_to_alignment(self.values[name].elements)
+            end_element += round_up(self.values[name].elements, ALIGNMENT)
         arena = np.zeros(end_element, np.float32)
         for name, start in self.statistic_offsets.items():
             array = self.state.pop(name)

@@ -17,6 +17,7 @@ from opbench.graph.passes import PASSES, rebuild_graph, to_dtype
 from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES, fuse_gradient_add
 from opbench.graph.training_step import (
+    ALIGNMENT,
     BF16_PARAMETERS,
     CLIP,
     COUNTER,
@@ -25,11 +26,11 @@ from opbench.graph.training_step import (
     NEXT,
     Training,
     parameter_elements,
-    round_up_to_alignment,
     with_bf16_copy,
     with_layouts_of,
 )
 from opbench.graph.values import Node, Value
+from opbench.kernels.expression import round_up
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import DTYPES
@@ -314,7 +315,7 @@ class _TrainingBuilder:
         for name in order:
             shape = graph.values[name].shape
             positions[name] = (end_element, shape)
-            end_element += round_up_to_alignment(math.prod(shape))
+            end_element += round_up(math.prod(shape), ALIGNMENT)
         arena = np.zeros(end_element, np.float32)
         for name, (start, shape) in positions.items():
             arena[start : start + math.prod(shape)] = graph.weights[name].reshape(-1)

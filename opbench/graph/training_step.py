@@ -11,7 +11,7 @@ import numpy as np
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, permuted_from, with_layouts
 from opbench.graph.recipe import Recipe
-from opbench.kernels.expression import cdiv
+from opbench.kernels.expression import round_up
 from opbench.kernels.tensors import to_storage
 
 ALIGNMENT = 64
@@ -105,9 +105,4 @@ def with_bf16_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
 
 def parameter_elements(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
     """Return the number of elements of the array that holds these parameters."""
-    return max(round_up_to_alignment(start + math.prod(shape)) for start, shape in parameters.values())
-
-
-def round_up_to_alignment(elements: int) -> int:
-    """Return a number of elements rounded up to a multiple of `ALIGNMENT`."""
-    return cdiv(elements, ALIGNMENT) * ALIGNMENT
+    return max(round_up(start + math.prod(shape), ALIGNMENT) for start, shape in parameters.values())

@@ -21,6 +21,11 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def round_up(value: int, multiple: int) -> int:
+    """Return the smallest multiple of `multiple` that is not below `value`."""
+    return cdiv(value, multiple) * multiple
+
+
 FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": max}
 REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sqrt, "exp": math.exp, "log": math.log}
 """Functions that an expression over floats may call."""

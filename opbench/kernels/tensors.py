@@ -25,6 +25,11 @@ DTYPES: dict[str, np.dtype] = {
     "u8": np.dtype(np.uint8),
 }
 """Storage of each dtype on the host; bf16 is stored as its 16 bits, the floats of 8 bits (e4m3, e5m2) as their bits."""
+WORKSPACE_ALIGNMENT = 256
+"""Alignment in bytes of each workspace, and of each value in a network's memory.
+
+cudaMalloc guarantees the same alignment, so vector loads stay aligned.
+"""
 INTEGERS = ("i32", "i8", "u8")
 """Dtypes of whole numbers: no gradient, no rounding."""
 

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
+from opbench.kernels.expression import round_up
 from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
-from opbench.kernels.tensors import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, WORKSPACE_ALIGNMENT, Tensor
 from opbench.paths import next_command
 from opbench.shipping.fixed_text import SupportFunctions
 from opbench.shipping.kernel_text import KernelText
 
-ALIGNMENT = 256
-"""Alignment of each workspace in bytes."""
 CPP_KEYWORDS = frozenset(
     ("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union")
 )
@@ -76,12 +75,7 @@ class LaunchCode:
     @property
     def workspace_bytes(self) -> int:
         """Return the bytes of all workspaces, each at a multiple of the alignment."""
-        return sum(round_up_to_alignment(tensor.nbytes) for tensor in self.workspace)
-
-
-def round_up_to_alignment(nbytes: int) -> int:
-    """Return a number of bytes rounded up to a multiple of `ALIGNMENT`."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return sum(round_up(tensor.nbytes, WORKSPACE_ALIGNMENT) for tensor in self.workspace)
 
 
 def cpp_name(name: str) -> str:

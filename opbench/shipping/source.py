@@ -6,11 +6,13 @@ import functools
 import operator
 from collections.abc import Iterable, Sequence
 
+from opbench.kernels.expression import round_up
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.fixed_text import SupportFunctions, banner, includes, launch_support, template, wrap_code
 from opbench.shipping.interface import common_text, functions_text
 from opbench.shipping.kernel_text import DeviceText, KernelText
-from opbench.shipping.launching import LaunchCode, StepLines, cpp_name, handle_name, round_up_to_alignment
+from opbench.shipping.launching import LaunchCode, StepLines, cpp_name, handle_name
 from opbench.shipping.library import Library, LibraryCase
 
 STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
@@ -93,7 +95,7 @@ def workspace_lines(code: LaunchCode) -> list[str]:
     for tensor in code.workspace:
         text = f"{tensor.elements} of {tensor.dtype}"
         lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
-        offset += round_up_to_alignment(tensor.nbytes)
+        offset += round_up(tensor.nbytes, WORKSPACE_ALIGNMENT)
     used_names = code.setup_lines.reads | code.other_lines.reads
     unused = [
         t.name

@@ -14,8 +14,9 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS
-from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.memory import ALIGNMENT, MemoryPlan, plan_memory
+from opbench.kernels.expression import round_up
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT, Arrays
+from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from support.builders.random_networks import inputs_of, networks
 from support.checks.errors import refuses, refuses_name
 
@@ -63,7 +64,7 @@ def test_a_network_run_in_the_arena_gives_its_outputs(graph: Graph, seed: int, p
     spaces = {node.name: rng.choice([0, 100, 5000]) for node in graph.nodes if rng.random() < 0.3}
     plan = plan_memory(graph, spaces, parallel=parallel)
     assert plan.lower_bound_bytes <= plan.peak_bytes <= plan.naive_bytes
-    assert all(offset % ALIGNMENT == 0 for offset in (*plan.offsets.values(), *plan.workspaces.values()))
+    assert all(offset % WORKSPACE_ALIGNMENT == 0 for offset in (*plan.offsets.values(), *plan.workspaces.values()))
     assert plan.workspaces.keys() == {name for name, size in spaces.items() if size}
     apart = Graph(graph.name, graph.values, graph.nodes, graph.inputs, graph.outputs, graph.weights)
     alone = MemoryPlan(stacked(apart), {}, 1 << 20, 0, 0)
@@ -96,7 +97,7 @@ def test_a_chain_needs_its_input_and_two_buffers_at_a_time() -> None:
     plan = plan_memory(graph)
     assert (plan.peak_bytes, plan.naive_bytes, plan.lower_bound_bytes) == (3 * size, 6 * size, 3 * size)
     with_space = plan_memory(graph, {"relu3": 1})
-    assert with_space.peak_bytes == with_space.lower_bound_bytes == 3 * size + ALIGNMENT
+    assert with_space.peak_bytes == with_space.lower_bound_bytes == 3 * size + WORKSPACE_ALIGNMENT
 
 
 def test_branches_that_may_run_at_once_share_nothing() -> None:
@@ -130,7 +131,7 @@ def test_without_sharing_no_two_buffers_overlap() -> None:
     graph = apply_passes(NETWORKS["lenet"]())[0]
     spaces = {graph.nodes[0].name: 1000}
     plan = plan_memory(graph, spaces, share=False)
-    sizes = {name: -(-graph.values[name].nbytes // ALIGNMENT) * ALIGNMENT for name in plan.offsets}
+    sizes = {name: round_up(graph.values[name].nbytes, WORKSPACE_ALIGNMENT) for name in plan.offsets}
     places = sorted([(plan.offsets[name], size) for name, size in sizes.items()] + [(plan.workspaces["conv1"], 1024)])
     assert all(at + size <= then for (at, size), (then, _) in itertools.pairwise(places))
     assert plan.peak_bytes == plan.naive_bytes > plan_memory(graph, spaces).peak_bytes

@@ -17,11 +17,12 @@ from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
+from opbench.kernels.expression import round_up
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.setup import Setup
-from opbench.kernels.tensors import DTYPES, Arrays, Tensor, from_storage, to_storage
+from opbench.kernels.tensors import DTYPES, WORKSPACE_ALIGNMENT, Arrays, Tensor, from_storage, to_storage
 from opbench.kernels.variant import print_config
-from opbench.networks.plan.memory import MemoryPlan, plan_memory, round_up_to_alignment
+from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from opbench.networks.plan.plan import NEW_PLAN
 from opbench.networks.plan.setup_launches import weight_setup, workspace_of
 from opbench.timing.clock import Launch
@@ -171,7 +172,8 @@ class Network:
     def memory(self, parallel: bool = False, share: bool = True) -> MemoryPlan:
         """Return the offsets of activations and workspaces in one allocation; without `share`, none overlap."""
         sizes = {
-            node.name: sum(round_up_to_alignment(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes
+            node.name: sum(round_up(t.nbytes, WORKSPACE_ALIGNMENT) for t in self.workspaces(node))
+            for node in self.graph.nodes
         }
         workspace_bytes = {name: size for name, size in sizes.items() if size}
         return plan_memory(self.graph, workspace_bytes, parallel=parallel, share=share)
@@ -307,7 +309,7 @@ class Context:
         for tensor in self.network.workspaces(node):
             if isinstance(backend, ArenaBackend):
                 placed[tensor.name] = backend.view(self._allocated["activations"], tensor, offset)
-                offset += round_up_to_alignment(tensor.nbytes)
+                offset += round_up(tensor.nbytes, WORKSPACE_ALIGNMENT)
             else:
                 key = f"{node.name}.{tensor.name}"
                 if key not in self._allocated:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.kernels.expression import cdiv
+from opbench.kernels.expression import round_up
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
 
-ALIGNMENT = 256
-"""In bytes: the alignment that cudaMalloc guarantees, so that vector loads stay aligned."""
 MAX_TRIES = 50
 """Most changes of the best order of placement."""
 MAX_PLACEMENTS = 16_000_000
@@ -81,7 +80,7 @@ def plan_memory(
             )
     values = _values(graph)
     workspace_buffers = [
-        _Buffer(node.name, round_up_to_alignment(workspaces[node.name]), index, frozenset([index]), False)
+        _Buffer(node.name, round_up(workspaces[node.name], WORKSPACE_ALIGNMENT), index, frozenset([index]), False)
         for index, node in enumerate(graph.nodes)
         if workspaces and workspaces.get(node.name)
     ]
@@ -113,11 +112,6 @@ def live_bytes(graph: Graph) -> dict[str, int]:
     return {node.name: totals[index + 1] for index, node in enumerate(graph.nodes)}
 
 
-def round_up_to_alignment(nbytes: int) -> int:
-    """Return the size of a buffer in an arena: its bytes, rounded up to the alignment."""
-    return cdiv(nbytes, ALIGNMENT) * ALIGNMENT
-
-
 def _values(graph: Graph) -> list[_Buffer]:
     """Return all values with their own memory, in the order in which they are computed."""
     users: dict[str, set[int]] = {name: set() for name in graph.inputs}
@@ -133,7 +127,7 @@ def _values(graph: Graph) -> list[_Buffer]:
     return [
         _Buffer(
             name,
-            round_up_to_alignment(graph.values[name].nbytes),
+            round_up(graph.values[name].nbytes, WORKSPACE_ALIGNMENT),
             start[name],
             frozenset(node_indices),
             name in kept_to_end,

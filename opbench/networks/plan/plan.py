@@ -16,10 +16,12 @@ from opbench.graph.values import Node
 from opbench.insight.defaults import RankingGpu, rank_cases
 from opbench.kernels.capability import parse_capability
 from opbench.kernels.case import Case
+from opbench.kernels.expression import round_up
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
 from opbench.kernels.variant import Variant, print_config
-from opbench.networks.plan.memory import live_bytes, plan_memory, round_up_to_alignment
+from opbench.networks.plan.memory import live_bytes, plan_memory
 from opbench.networks.plan.setup_launches import constants, workspace_of
 from opbench.networks.records.training import original_node_name
 from opbench.records import read_record, to_json
@@ -266,7 +268,8 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
         timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
             c.name: sum(
-                round_up_to_alignment(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare)
+                round_up(t.nbytes, WORKSPACE_ALIGNMENT)
+                for t in workspace_of(graph, node, c, options.sm_count, options.prepare)
             )
             for c in cases
         }

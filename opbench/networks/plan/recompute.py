@@ -13,7 +13,9 @@ from opbench.graph.graph import Graph
 from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
-from opbench.networks.plan.memory import live_bytes, plan_memory, round_up_to_alignment
+from opbench.kernels.expression import round_up
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
+from opbench.networks.plan.memory import live_bytes, plan_memory
 from opbench.networks.records.training import REPEATED_SUFFIX, original_node_name
 
 if TYPE_CHECKING:
@@ -149,7 +151,7 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Recomputa
             is_read_now = moment in readers.get(value, ())
             if not late_readers or is_read_now or index == moment or not _owns_memory(graph, value):
                 continue
-            saved = round_up_to_alignment(graph.values[value].nbytes) - _extended_lifetimes(
+            saved = round_up(graph.values[value].nbytes, WORKSPACE_ALIGNMENT) - _extended_lifetimes(
                 graph, node, readers, moment, late_readers[0]
             )
             if saved > 0 and _can_repeat(graph, node, late_readers[0]):
@@ -179,7 +181,9 @@ def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int
     bases = {graph.base(name) for name in node.inputs.values()}
     owned_bases = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
     return sum(
-        round_up_to_alignment(graph.values[base].nbytes) for base in owned_bases if max(readers[base]) < moment < until
+        round_up(graph.values[base].nbytes, WORKSPACE_ALIGNMENT)
+        for base in owned_bases
+        if max(readers[base]) < moment < until
     )
 
 

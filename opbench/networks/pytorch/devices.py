@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from opbench.checking import backends
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.insight.defaults import RankingGpu, ranking_gpu
 from opbench.kernels.case import Case
-from opbench.kernels.tensors import DTYPES
+from opbench.kernels.expression import round_up
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
 
 if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
@@ -39,8 +39,6 @@ DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 ALIGNMENT = 16
 """Bytes of the widest access; a tensor at an address that is not a multiple is copied first."""
 MISALIGNED = ALIGNMENT - 1
-WORKSPACE_ALIGNMENT = 256
-"""Alignment of each workspace in bytes."""
 CPU = -1
 """PyTorch's device number for the host."""
 _ONE_AT_A_TIME = threading.RLock()
@@ -124,10 +122,7 @@ class CudaRunner:
         self._index = opened_device.index
         self._backend: CudaBackend = opened_device.backend  # type: ignore[assignment]
         self._workspaces = case.workspace(opened_device.backend.sm_count)
-        sizes = [
-            -(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-            for t in self._workspaces
-        ]
+        sizes = [round_up(t.nbytes, WORKSPACE_ALIGNMENT) for t in self._workspaces]
         self._offsets = [sum(sizes[:i]) for i in range(len(sizes))]
         self._bytes = sum(sizes)
         self._launch: MovableLaunch | None = None

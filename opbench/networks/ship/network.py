@@ -9,8 +9,9 @@ from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node
 from opbench.kernels.case import Case
+from opbench.kernels.expression import round_up
 from opbench.kernels.launch import BuildRequest
-from opbench.kernels.tensors import DTYPES, Tensor
+from opbench.kernels.tensors import DTYPES, WORKSPACE_ALIGNMENT, Tensor
 from opbench.networks.plan.executor import require_fitting
 from opbench.networks.plan.memory import MemoryPlan, plan_memory
 from opbench.networks.plan.setup_launches import constants, weight_setup, workspace_of
@@ -18,7 +19,7 @@ from opbench.shipping.choosing import ShipTarget, require_shippable_variant
 from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.fixed_text import banner, c_string, template, wrap_code
 from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
-from opbench.shipping.launching import LaunchCode, cpp_name, launch_code, round_up_to_alignment
+from opbench.shipping.launching import LaunchCode, cpp_name, launch_code
 from opbench.shipping.source import kernels_and_launching, update_lines
 
 
@@ -81,7 +82,7 @@ def make_program(
     arch = architecture(modules, gpu.arch)
     compiled = compile_text(text, modules, arch)
     nodes = tuple(_node_code(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
-    sizes = {node.node.name: sum(round_up_to_alignment(t.nbytes) for t in node.workspace) for node in nodes}
+    sizes = {node.node.name: sum(round_up(t.nbytes, WORKSPACE_ALIGNMENT) for t in node.workspace) for node in nodes}
     memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
     return NetworkProgram(
         cpp_name(graph.name),
@@ -229,7 +230,7 @@ def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
     for tensor in tensors:
         text = f"{tensor.elements} of {tensor.dtype}"
         lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
-        offset += round_up_to_alignment(tensor.nbytes)
+        offset += round_up(tensor.nbytes, WORKSPACE_ALIGNMENT)
     return lines
 
 
@@ -334,7 +335,7 @@ def _setup_code(program: NetworkProgram) -> list[str]:
         call = f"layer::prepare_{node.function}({', '.join(arguments)})"
         line = f'check_launched({call}, "prepare_{node.function}");'
         if node.scratch:
-            size = sum(round_up_to_alignment(tensor.nbytes) for tensor in node.scratch)
+            size = sum(round_up(tensor.nbytes, WORKSPACE_ALIGNMENT) for tensor in node.scratch)
             lines += [
                 "    {",
                 f"        const Memory scratch({size});",

@@ -22,10 +22,11 @@ from opbench.graph.training import training_graph
 from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.values import Node
 from opbench.insight.defaults import RankingGpu, expected_s, ranking_gpu
+from opbench.kernels.expression import round_up
 from opbench.kernels.folders import Catalog
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
 from opbench.networks.plan.choosing import gather_timed_cases, measure_cases
 from opbench.networks.plan.executor import Context, Network, require_fitting
-from opbench.networks.plan.memory import round_up_to_alignment
 from opbench.networks.plan.node_times import node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.plan import Plan, PlanOptions, choose, load_plan, require_gpu, save_plan
@@ -201,7 +202,7 @@ class Trainer(TrainingState):
     def _workspace_bytes(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)
         return {
-            n: sum(round_up_to_alignment(t.nbytes) for t in c.workspace(self.backend.sm_count))
+            n: sum(round_up(t.nbytes, WORKSPACE_ALIGNMENT) for t in c.workspace(self.backend.sm_count))
             for n, c in cases.items()
         }
 
