@@ -101,7 +101,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}",
+            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}",
             kind="unreadable",
             subject=path,
         ) from None

@@ -502,7 +502,7 @@ class _Writer:
                 continue
             try:
                 number = self._evaluate((Token("name", name, 0),))
-            except UnsupportedExpression:  # a float
+            except UnsupportedExpression:  # A float cannot be a size.
                 continue
             size_name = plain_name(name)
             if number > 1 and is_identifier(size_name):

@@ -230,7 +230,7 @@ class Session:
             if outcome.verdict.right and case.setup.launches:
                 outcome = self._check_setup(bound_case, outcome)
             if outcome.verdict.right and trace:
-                outcome = self._check_orders(bound_case, outcome)
+                outcome = self._check_thread_orders(bound_case, outcome)
             if not outcome.verdict.right and not errors:
                 outcome = self._add_causes(outcome, case, hints)
             if not outcome.verdict.right and (
@@ -354,7 +354,7 @@ class Session:
             return RunOutcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
         return self._judged_run(bound_case, expected, lambda: None, input_kind)
 
-    def _check_orders(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
+    def _check_thread_orders(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case again in other thread orders, because a race may show only in some of them."""
         assert self._tracer
         for _ in range(1, self._tracer.order_count(bound_case.case.request())):

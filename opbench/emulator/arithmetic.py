@@ -59,7 +59,8 @@ def _function(opcode: str) -> tuple[str, int]:
     if (integer := INTEGERS.get(operation)) and type_name in integer.types:
         return f"{function_name(operation)}<{CPP_TYPES[type_name]}>", len(integer.operands)
     if match := FLOAT_OPCODE.fullmatch(opcode):
-        # A large number's reciprocal is subnormal, so .ftz turns it into 0; the other operations ignore .ftz.
+        # .ftz replaces subnormal numbers by 0. Only rcp models .ftz here, because the reciprocal of a large number is
+        # subnormal; the other operations ignore .ftz.
         name = "rcp_ftz" if match[1] == "rcp" and ".ftz" in opcode else match[1].replace("mad", "fma")
         return f"real_{name}<{CPP_TYPES[match[2]]}>", OPERAND_COUNTS[match[1]]
     if match := HALF_OPCODE.fullmatch(opcode):

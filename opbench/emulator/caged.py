@@ -289,7 +289,7 @@ class CagedVariable(CpuArray):
         self._store()
 
     def _fetch(self) -> None:
-        """Read the variable from the kernel's process into the copy here."""
+        """Copy the module variable from the kernel's process to this process."""
         content = self._ask(ReadVariable(self.name))
         if len(content) != self.bytes:
             raise LaunchError(
@@ -302,7 +302,7 @@ class CagedVariable(CpuArray):
         self._bytes[:] = np.frombuffer(content, np.uint8)
 
     def _store(self) -> None:
-        """Write the copy here to the variable in the kernel's process."""
+        """Copy the module variable from this process to the kernel's process."""
         self._ask(WriteVariable(self.name, self._bytes.tobytes()))
 
 

@@ -108,7 +108,7 @@ def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
     """Write the device code of a request's files into a folder, and return the file to compile."""
     source_files = include_closure(request.source, request.include)
     device_code = device_part.device_part(source_files, request.roots)
-    written_paths = device_part.write_texts(device_code, source_files, folder)
+    written_paths = device_part.write_device_code(device_code, source_files, folder)
     flags = ("-idirafter", str(device_part.substitute_headers(device_code.empty))) if device_code.empty else ()
     return DeviceSource(
         written_paths[source_files[0].path],

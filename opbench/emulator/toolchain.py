@@ -102,7 +102,8 @@ TRACED = CompileMode(
         # These passes run after the calls are inserted, gain nothing and take a third of the compile time.
         "-fno-ivopts",
         "-fno-schedule-insns2",
-        # Copies of a loop's body are not laid out in execution order: lanes that diverge in one reconverge too late.
+        # Lanes reconverge by code position. Unrolled copies of a loop's body need not lie in execution order, so lanes
+        # that diverge in one copy would reconverge too late.
         *NO_UNROLLING,
         # A load that is moved in front of its loop would execute even if the loop has no iteration.
         "-fno-tree-loop-im",

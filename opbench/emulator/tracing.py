@@ -128,7 +128,8 @@ class Tracing:
 
     def gather(self, launch: KernelLaunch, module: Path) -> None:
         """Add the counts of the launch that just ended to the trace."""
-        counts = (NativeCount * (COUNT_SLOTS if self._counts else 1))()  # nothing is counted: nothing is written
+        # The runtime writes no slot if it does not count.
+        counts = (NativeCount * (COUNT_SLOTS if self._counts else 1))()
         totals = NativeTotals()
         recorded = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
         positions = source_lines(module, {count.site - 1 for count in recorded})

@@ -125,7 +125,7 @@ class _Backward:
                 ):
                     # The operator merges axes, so the gradient is a view in the value's shape.
                     shape, layout = tensor.shape, "nchw"
-            else:  # nobody asked for this result
+            else:  # The gradient rule does not name this output.
                 name, shape, layout = f"{node.name}.{tensor_name}", tensor.shape, "nchw"
             self.values[name] = Value(name, shape, tensor.dtype, layout)
             outputs[tensor.name] = names[tensor_name] = name

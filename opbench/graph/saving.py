@@ -66,7 +66,7 @@ class _SavedNetwork(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write the structure to `path`, NAME.json, and the weights to NAME.safetensors.
+    """Write a network's structure to `path` (NAME.json) and its weights to NAME.safetensors.
 
     Each file is written atomically; the structure is written last and contains the digest of the weights.
     """

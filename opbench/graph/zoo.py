@@ -306,8 +306,8 @@ def gpt2(
 ) -> Graph:
     """Return GPT-2 (124 million parameters, Radford et al. 2019), which scores the next token of each sequence.
 
-    Inputs are the tokens of all sequences and, for each sequence, the row among all tokens after which a token is
-    predicted: for whole sequences the last one of each.
+    The input `tokens` has the tokens of all sequences. The input `places` has one index per sequence, among all
+    batch x tokens rows: the token after this row is predicted. For a whole sequence, this is its last row.
     """
     net = Builder("gpt2")
     x, table = _gpt2_rows(net, batch, tokens, layers, heads, width, vocabulary)

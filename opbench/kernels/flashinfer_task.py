@@ -212,10 +212,10 @@ class _IntegerTask:
             index_limit = limits[name]
             if index_limit.limit is None:
                 raise UsageError(
-                    f"input '{name}' has the type {self.definition.inputs[name].dtype}, and its limit is unknown: the "
-                    "reference does not refuse values from the size of an axis on; allowed are offsets with a "
-                    "constraint AXIS == INPUT[-1].item(), and indices of an axis; write a PyTorch task with "
-                    "get_inputs() instead",
+                    f"input '{name}' ({self.definition.inputs[name].dtype}): opbench cannot find the largest valid "
+                    "value, because the reference accepts values beyond the size of every axis; allowed are indices "
+                    "that the reference checks against an axis, and offsets with a constraint "
+                    "AXIS == INPUT[-1].item(); for other inputs write a PyTorch task with get_inputs()",
                     kind="not-allowed",
                     subject=name,
                     value=self.definition.inputs[name].dtype,

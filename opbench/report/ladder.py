@@ -265,7 +265,7 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main_proble
     variant was measured; the cell names the problem if it is not `main_problem`. A library's cell has its time.
     """
     for _, problem, measured_rows in measured:
-        row = _best_config(measured_rows, variant.name)
+        row = _fastest_row_of(measured_rows, variant.name)
         if row is None:
             continue
         problem_text = f" at `{problem}`" if problem != main_problem else ""
@@ -281,7 +281,7 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main_proble
     return "not measured" if measured else "–"
 
 
-def _best_config(measured_rows: Sequence[Row], variant: str) -> Row | None:
+def _fastest_row_of(measured_rows: Sequence[Row], variant: str) -> Row | None:
     return min((r for r in measured_rows if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
 
 
@@ -291,7 +291,7 @@ def _table(
     gpu = _gpu(run)
     first_row = measured_rows[0]
     flops = f"{units.si(first_row.flops, 'FLOP')}, " if first_row.flops else ""
-    shown_rows = [(variant, row) for variant in variants if (row := _best_config(measured_rows, variant.name))]
+    shown_rows = [(variant, row) for variant in variants if (row := _fastest_row_of(measured_rows, variant.name))]
     peaks = _peak_text(run, [row for _, row in shown_rows])
     lines = [
         f"## `{problem}`",
@@ -316,7 +316,7 @@ def _table(
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    not_measured = [f"`{v.name}`" for v in variants if _best_config(measured_rows, v.name) is None]
+    not_measured = [f"`{v.name}`" for v in variants if _fastest_row_of(measured_rows, v.name) is None]
     lines += [""]
     for reason, sentence in reasons.items():
         lines += [f"{footnotes[reason].strip()} {sentence}", ""]

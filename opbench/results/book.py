@@ -315,7 +315,7 @@ def _exclusion_reason(result: Result, catalog: Catalog) -> str:
     variants = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
     variant = next((v for v in variants if v.name == result.variant), None)
     if variant is None or not any(print_config(c) == print_config(result.config) for c in variant.configs):
-        return "no such case is there today; a file of one's own is found with --variants DIR"
+        return "opbench has no such variant or config now; add the folder of your own variants with --variants DIR"
     if variant.is_library:
         return ""
     if not variant.reproducible:

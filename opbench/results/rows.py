@@ -459,7 +459,9 @@ def _speedups_by_case(group: Sequence[Row]) -> dict[str, Speedups]:
         libraries = [r for r in group if r.library and r.precision == row.precision]
         base = best.get(first_variant(row.variant, previous_variant)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
-            base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
+            # The ladder's first variants were not measured, and the first measured one is less precise than this case:
+            # a speedup over it would not be fair.
+            base = None
         speedups_by_case[row.case] = Speedups(
             _speedup(best.get(row.builds_on), row),
             _speedup(_fastest_row(libraries), row),

@@ -113,7 +113,7 @@ def assemble_knockouts(
     own_file = str(request.source)
     costs = {}
     for name in INSTRUCTION_CLASSES:
-        removal = knockout.class_instructions(name)
+        removal = knockout.instructions_in_class(name)
         if removal.removable or removal.remaining:
             kept_lines = tuple(KeptLine(*line) for line in removal.remaining_lines(own_file))
             # Arithmetic outside of loops matters less than arithmetic that stays in loops.
@@ -189,7 +189,7 @@ def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file:
         )
     except EnvironmentFault:
         return cost
-    removal = {id(statement) for statement in assembled.knockout.class_instructions(cost.name).removable}
+    removal = {id(statement) for statement in assembled.knockout.instructions_in_class(cost.name).removable}
     remaining = [
         statement
         for flow in assembled.knockout.flows
@@ -414,7 +414,7 @@ class KnockOutTimer:
             if error := self._launch_fault(packed, {name: cubins[name]}):
                 if name == ORIGINAL:
                     raise error
-                costs[name] = _not_measurable(costs[name], error)
+                costs[name] = _with_failure_reason(costs[name], error)
                 del cubins[name]
 
     def _launch_fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
@@ -453,7 +453,7 @@ class KnockOutTimer:
                 if running_cubin in ("", ORIGINAL):
                     raise
                 if running_cubin in costs:
-                    costs[running_cubin] = _not_measurable(costs[running_cubin], error)
+                    costs[running_cubin] = _with_failure_reason(costs[running_cubin], error)
                 del cubins[running_cubin]
 
     def _time_pairs(
@@ -495,7 +495,7 @@ def _or_too_slow(cost: ClassCost) -> ClassCost:
     return replace(cost, reason="slower", detail=detail, without_s=None, exposed_s=None, low_s=None, high_s=None)
 
 
-def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
+def _with_failure_reason(cost: ClassCost, error: OpbenchError) -> ClassCost:
     """Return the cost of a class without a time, with the reason why its knock-out failed."""
     reason = {"worker-hung": "hangs", "wrong-results": "wrong-results"}.get(error.kind, "faults")
     return replace(cost, reason=reason, detail=str(error))

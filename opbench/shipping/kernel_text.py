@@ -88,7 +88,7 @@ def device_text(texts: Iterable[KernelText]) -> DeviceText:
     kernels: dict[str, str] = {}
     for kernel_text in texts:
         own_source, *headers = _needed_sources(kernel_text)
-        shared_headers = [source for source in headers if _is_shared(source, kernel_text.request.include)]
+        shared_headers = [source for source in headers if _is_opbench_header(source, kernel_text.request.include)]
         private_headers = [source for source in headers if source not in shared_headers]
         system_headers |= dict.fromkeys(_system_headers((own_source, *headers), headers))
         ordered = _in_include_order({source.path.name: source for source in shared_headers})
@@ -139,7 +139,7 @@ def _needed_sources(kernel_text: KernelText) -> Sequence[Source]:
     return [Source(s.path, device_source.texts[s.path].encode(), s.modified_ns) for s in sources]
 
 
-def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
+def _is_opbench_header(source: Source, folders: Sequence[Path]) -> bool:
     return any(source.path.parent == folder / HEADER_FOLDER for folder in folders)
 
 

@@ -319,7 +319,7 @@ def _declarations_by_name(all_declarations: Sequence[Declaration]) -> dict[str, 
     return result
 
 
-def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
+def write_device_code(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
     """Write the device code to files in a folder and return their paths.
 
     Includes are adjusted, because an unchanged file may include a changed one.

@@ -186,7 +186,11 @@ class _Scanner:
 
 
 def _namespace(code: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
-    """Return the name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
+    """Return the namespace or `extern "C"` block that the tokens at `index` open; None if they open neither.
+
+    The result is the namespace's name (empty for `extern "C"` and a namespace without a name), the index after the
+    opening brace, and whether it is `extern "C"`.
+    """
     next_words = [token.text for token in code[index : index + 12]]
     if next_words[:2] == ["extern", '"C"'] and next_words[2:3] == ["{"]:
         return "", index + 3, True

@@ -51,7 +51,7 @@ class GpuBench:
         """Return a config of the tuning space, given by its number, as a case."""
         return Case(self._variant, self._space[config_number], self._problem)
 
-    def compile(self, config_numbers: Sequence[int]) -> None:
+    def start_compiling(self, config_numbers: Sequence[int]) -> None:
         """Start compiling these configs."""
         for config_number in config_numbers:
             self._compilers.begin(config_number, pack(self.case(config_number)), self._target)

@@ -38,7 +38,7 @@ class Bench(Protocol):
     def now(self) -> float:
         """Return the bench's time in seconds."""
 
-    def compile(self, config_numbers: Sequence[int]) -> None:
+    def start_compiling(self, config_numbers: Sequence[int]) -> None:
         """Start compiling these configs, and return without waiting."""
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
@@ -120,7 +120,7 @@ class Search:
             if config_number not in self.trials and config_number not in self.started_configs:
                 self.started_configs.add(config_number)
                 numbers_to_compile.append(config_number)
-        self.bench.compile(numbers_to_compile)
+        self.bench.start_compiling(numbers_to_compile)
         self.compiling_count += len(numbers_to_compile)
 
     def finalists(self, max_count: int) -> list[int]:

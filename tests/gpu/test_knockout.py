@@ -116,7 +116,7 @@ def knockout(*lines: str, **static: int) -> KnockOut:
 
 def reasons(found: KnockOut, name: str) -> set[str]:
     """Why instructions of a class stay."""
-    return {reason for _, reason in found.class_instructions(name).remaining}
+    return {reason for _, reason in found.instructions_in_class(name).remaining}
 
 
 programs = st.lists(st.sampled_from(sorted(CLASS_OF)), min_size=1, max_size=12)
@@ -126,7 +126,7 @@ programs = st.lists(st.sampled_from(sorted(CLASS_OF)), min_size=1, max_size=12)
 def test_a_class_goes_and_every_other_instruction_stays(lines: list[str], names: set[str]) -> None:
     found = knockout(*lines)
     for name in INSTRUCTIONS:
-        removal = found.class_instructions(name)
+        removal = found.instructions_in_class(name)
         assert len(removal.removable) == sum(CLASS_OF[line] == name for line in lines) and not removal.remaining
     assert Counter(_texts(found.ptx_without(names), lines)) == Counter(
         line for line in lines if CLASS_OF[line] not in names
@@ -165,7 +165,7 @@ def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None
 @pytest.mark.parametrize("name", [name for name in INSTRUCTION_CLASSES if name != ADDRESS_ARITHMETIC])
 def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
     found = knockout(*CLASS_OF)
-    assert found.class_instructions(name).removable and not found.class_instructions(name).remaining
+    assert found.instructions_in_class(name).removable and not found.instructions_in_class(name).remaining
     assert assemble(found.ptx_without([name]), "sm_80", "kernel").stat().st_size
 
 
@@ -178,12 +178,12 @@ def test_pairs_assemble(lines: list[str], names: set[str]) -> None:
 
 
 def test_lines_count_the_instructions_of_the_source() -> None:
-    removal = knockout("ld.global.f32 %f1, [%rd4];", "ld.global.f32 %f2, [%rd4+4];").class_instructions(GLOBAL_LOADS)
+    removal = knockout("ld.global.f32 %f1, [%rd4];", "ld.global.f32 %f2, [%rd4+4];").instructions_in_class(GLOBAL_LOADS)
     assert removal.lines("/some/where/kernel.cu") == {"10": 1, "11": 1}
     inlined = kernel("ld.global.f32 %f1, [%rd4];").replace(
         ".loc\t1 10 5", ".loc\t2 7 3, function_name $L__info_string1, inlined_at 1 10 5"
     )
-    assert KnockOut(inlined, [launch()]).class_instructions(GLOBAL_LOADS).lines("/some/where/kernel.cu") == {
+    assert KnockOut(inlined, [launch()]).instructions_in_class(GLOBAL_LOADS).lines("/some/where/kernel.cu") == {
         "tile.cuh:7": 1
     }
 
@@ -225,7 +225,7 @@ def test_what_decides_a_path_or_an_address_stays(name: str, lines: tuple[str, ..
 def test_the_gathered_rows_go_where_their_indices_stay() -> None:
     gather = ("ld.global.u32 %r9, [%rd4];", "mul.wide.u32 %rd9, %r9, 4;", "add.s64 %rd10, %rd2, %rd9;",
               "ld.global.f32 %f1, [%rd10];")  # fmt: skip
-    removal = knockout(*gather).class_instructions(GLOBAL_LOADS)
+    removal = knockout(*gather).instructions_in_class(GLOBAL_LOADS)
     assert [one.operands[0] for one in removal.removable] == ["%f1"]
     assert [one.operands[0] for one, _ in removal.remaining] == ["%r9"]
 
@@ -238,7 +238,9 @@ def test_a_store_that_a_later_kernel_reads_as_an_address_stays(second: str, reas
     text = writes.replace("\t.file", f"{reads}\t.file", 1)
     found = KnockOut(text, [launch(), launch("reader", (second, "last"))])
     remaining = {
-        reason for one, reason in found.class_instructions(GLOBAL_STORES).remaining if one.operands == ("[%rd5]", "%r1")
+        reason
+        for one, reason in found.instructions_in_class(GLOBAL_STORES).remaining
+        if one.operands == ("[%rd5]", "%r1")
     }
     assert remaining == reason
 
@@ -248,7 +250,7 @@ def test_a_table_of_addresses_in_shared_memory_does_not_keep_other_variables() -
              "add.s64 %rd10, %rd2, %rd9;", "st.global.f32 [%rd10], %f1;", "st.shared.f32 [%r4], %f1;",
              "st.shared.u32 [%r20], %r1;")  # fmt: skip
     text = kernel(*lines).replace("tile[8192];", "tile[8192];\n\t.shared .align 4 .b8 places[64];")
-    removal = KnockOut(text, [launch()]).class_instructions(SHARED)
+    removal = KnockOut(text, [launch()]).instructions_in_class(SHARED)
     assert [one.operands[0] for one in removal.removable] == ["[%r4]"]
     assert {one.operands[0] for one, _ in removal.remaining} == {"%r9", "[%r20]"}
 

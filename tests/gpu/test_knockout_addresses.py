@@ -130,18 +130,18 @@ def assert_same_accesses(found: KnockOut, extent: int, row: int, thread: int) ->
 @given(extent=st.integers(1, 13), row=st.integers(0, 70), thread=st.integers(0, 8))
 def test_every_access_keeps_its_address(body: str, extent: int, row: int, thread: int) -> None:
     found = knockout(body)
-    assert found.class_instructions(ADDRESS_ARITHMETIC).removable
+    assert found.instructions_in_class(ADDRESS_ARITHMETIC).removable
     assert_same_accesses(found, extent, row, thread)
 
 
 def test_the_address_is_an_addition_in_each_loop() -> None:
     found = knockout(NEST)
-    removed = {one.opcode for one in found.class_instructions(ADDRESS_ARITHMETIC).removable}
+    removed = {one.opcode for one in found.instructions_in_class(ADDRESS_ARITHMETIC).removable}
     assert removed == {"mad.lo.s32", "mul.wide.s32", "add.s64", "add.s32"}
     text = found.ptx_without([ADDRESS_ARITHMETIC])
     assert "ld.global.f32 %f1, [%koa0x2+8];" in text and "st.global.f32 [%koa0x2+12], %f1;" in text, "one register"
     assert "add.s64 %koa0x2, %koa0x2, 8;" in text and "add.s64 %koa0x1, %koa0x1, %kostep0;" in text
-    remaining = [(one.opcode, reason) for one, reason in found.class_instructions(ADDRESS_ARITHMETIC).remaining]
+    remaining = [(one.opcode, reason) for one, reason in found.instructions_in_class(ADDRESS_ARITHMETIC).remaining]
     assert {opcode for opcode, reason in remaining if reason == USED_ELSEWHERE} == {"add.s32", "mov.u32"}, "counters"
     assert {opcode for opcode, reason in remaining if reason == OUTSIDE_LOOPS} == {"mov.u32"}
 
@@ -178,7 +178,7 @@ def test_stepped_addresses_assemble(names: tuple[str, ...], unroll: bool) -> Non
     ],
 )  # fmt: skip
 def test_other_addresses_stay(body: str, reason: str) -> None:
-    found = loop(body).class_instructions(ADDRESS_ARITHMETIC)
+    found = loop(body).instructions_in_class(ADDRESS_ARITHMETIC)
     assert not found.removable and reason in {one for _, one in found.remaining}
     assert "%koa" not in loop(body).ptx_without([ADDRESS_ARITHMETIC])
 
@@ -186,7 +186,7 @@ def test_other_addresses_stay(body: str, reason: str) -> None:
 def test_a_long_chain_of_integers_is_no_linear_address() -> None:
     chain = "".join("\tmad.lo.s32 %r12, %r12, 3, 1;\n" for _ in range(400))
     body = f"\tmov.u32 %r12, %r10;\n{chain}\tmul.wide.s32 %rd2, %r12, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n"
-    found = loop(f"{body}\tld.global.f32 %f1, [%rd3];").class_instructions(ADDRESS_ARITHMETIC)
+    found = loop(f"{body}\tld.global.f32 %f1, [%rd3];").instructions_in_class(ADDRESS_ARITHMETIC)
     assert not found.removable and NOT_LINEAR in {reason for _, reason in found.remaining}
 
 
@@ -205,7 +205,7 @@ def test_an_mbarrier_that_expects_no_bytes_is_replaced_once() -> None:
 
 def test_without_a_loop_there_is_nothing_to_step() -> None:
     body = "\tmul.wide.s32 %rd2, %r3, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n\tld.global.f32 %f1, [%rd3];\n"
-    found = knockout(body).class_instructions(ADDRESS_ARITHMETIC)
+    found = knockout(body).instructions_in_class(ADDRESS_ARITHMETIC)
     assert not found.removable and {reason for _, reason in found.remaining} == {OUTSIDE_LOOPS}
 
 
@@ -213,7 +213,7 @@ def test_disjoint_bits_are_added() -> None:
     body = ("\tshl.b32 %r12, %r10, 3;\n\tor.b32 %r13, %r12, 4;\n\tmul.lo.s32 %r14, %r13, %r2;\n"
             "\tmul.wide.s32 %rd2, %r14, 4;\n\tadd.s64 %rd3, %rd1, %rd2;\n\tld.global.f32 %f1, [%rd3];")  # fmt: skip
     found = loop(body)
-    assert len(found.class_instructions(ADDRESS_ARITHMETIC).removable) == 5
+    assert len(found.instructions_in_class(ADDRESS_ARITHMETIC).removable) == 5
     assert_same_accesses(found, 7, 5, 3)
 
 
@@ -238,7 +238,7 @@ def test_threads_of_shipped_kernels_access_the_same_addresses(name: str) -> None
     compiled = nvrtc.compile_cubin(request, nvrtc.architecture((9, 0), request))
     found = KnockOut(compiled.ptx.read_text(), case.launches(132), compiled.names)
     stepped = found.ptx_without([ADDRESS_ARITHMETIC])
-    assert (stepped != found.module.text) == bool(found.class_instructions(ADDRESS_ARITHMETIC).removable)
+    assert (stepped != found.module.text) == bool(found.instructions_in_class(ADDRESS_ARITHMETIC).removable)
     assert stepped != found.module.text or name not in FIXED
     rng, number = random.Random(name), 0
     launches = [launch for launch in case.launches(132) if launch.kernel]

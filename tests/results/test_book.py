@@ -63,7 +63,7 @@ def test_what_was_wrong_or_varies_or_is_gone_does_not_win(tmp_path: Path) -> Non
     run = kept(tmp_path / "a", [of("scalar", 3e-3), wrong, varies, result("gone_since", 1e-9)])
     book = make_book([run])
     assert winner(book) == "relu/scalar"
-    assert ["vary" in book.notes[0], "no such case" in book.notes[1]] == [True, True]
+    assert ["vary" in book.notes[0], "no such variant" in book.notes[1]] == [True, True]
 
 
 def test_a_newer_measurement_of_a_case_replaces_an_older_one_in_any_order(tmp_path: Path) -> None:

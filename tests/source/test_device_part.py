@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opbench.errors import CompileError
-from opbench.source.device_part import device_part, has_host_part, kernels_of, missing_header_error, write_texts
+from opbench.source.device_part import device_part, has_host_part, kernels_of, missing_header_error, write_device_code
 from opbench.source.scan import declarations
 from opbench.source.sources import Source, include_closure, plain_code
 
@@ -150,6 +150,6 @@ def test_a_header_that_stays_as_it_is_includes_one_that_does_not(tmp_path: Path)
     read = include_closure(tmp_path / "mine.cu")
     folder = tmp_path / "cut"
     folder.mkdir()
-    written = write_texts(device_part(read, ("fill",)), read, folder)
+    written = write_device_code(device_part(read, ("fill",)), read, folder)
     assert str(written[tmp_path / "inner.cuh"]) in written[tmp_path / "outer.cuh"].read_text()
     assert "cudaStream_t" not in written[tmp_path / "inner.cuh"].read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from opbench.gpu.compile.ptx_flow import MEMORY_OPCODES, results
+from opbench.gpu.compile.ptx_flow import MEMORY_OPCODES, written_registers
 from opbench.gpu.compile.ptx_loops import ControlFlow
 from opbench.gpu.compile.ptx_statements import Function, Statement
 
@@ -72,17 +72,17 @@ class Thread:
                     bits = self.function.width(match[1]) or 32
                     address = (self.value(match[1]) + int(match[2] or 0)) & ((1 << bits) - 1)
                     self.accesses.append((statement.opcode, address))
-            values = dict.fromkeys(results(statement), 0)
+            values = dict.fromkeys(written_registers(statement), 0)
         elif statement.base in ("bar", "barrier", "fence", "membar", "cp", "mbarrier", "pragma"):
             values = {}
         else:
-            values = dict(zip(results(statement), self.computed(statement), strict=False))
+            values = dict(zip(written_registers(statement), self.computed(statement), strict=False))
         for register, value in values.items():
             self.registers[register] = value & ((1 << (self.function.width(register) or 64)) - 1)
 
     def computed(self, statement: Statement) -> list[int]:
         """The results of an arithmetic instruction."""
-        base, modifiers, written = statement.base, statement.modifiers, results(statement)
+        base, modifiers, written = statement.base, statement.modifiers, written_registers(statement)
         types = [word for word in statement.opcode.split(".")[1:] if re.fullmatch(r"[subf]+\d+(x2)?", word)]
         if base == "ld":
             return [self.parameters.get(statement.operands[1].strip("[]"), 8)]

@@ -113,10 +113,10 @@ def test_configs_to_begin_with_are_tried_first_and_once() -> None:
 
 def test_a_race_begins_with_the_first_compiled_config_and_few_compile_ahead() -> None:
     bench = SimulatedBench(space())
-    compiling, begun, races = set[int](), bench.compile, list[int]()
+    compiling, begun, races = set[int](), bench.start_compiling, list[int]()
     race, compiled = bench.race, bench.compiled
 
-    def compile(numbers: Sequence[int]) -> None:
+    def start_compiling(numbers: Sequence[int]) -> None:
         compiling.update(numbers)
         begun(numbers)
         assert len(compiling) <= search.max_started_ahead
@@ -131,7 +131,7 @@ def test_a_race_begins_with_the_first_compiled_config_and_few_compile_ahead() ->
         compiling.difference_update(p.number for p in prepared if p.trial is not None)
         return prepared
 
-    bench.compile, bench.race, bench.compiled = compile, raced, done  # type: ignore[method-assign]
+    bench.start_compiling, bench.race, bench.compiled = start_compiling, raced, done  # type: ignore[method-assign]
     search = Search(space(), STRATEGIES["local"](space(), 0), bench, lambda trial: None)
     search.run(30)
     assert races[0] == 1 and max(races) <= 8 and sum(races) > 100

@@ -166,7 +166,7 @@ class KnockOut:
                 return flows
             unchanged_stores |= address_stores
 
-    def class_instructions(self, name: str) -> ClassInstructions:
+    def instructions_in_class(self, name: str) -> ClassInstructions:
         """Return the instructions of one class: those that can be removed and those that cannot."""
         removable: list[Statement] = []
         remaining: list[tuple[Statement, str]] = []
@@ -229,7 +229,7 @@ class KnockOut:
         Without `unroll`, the assembler keeps the loops whose addresses advance as they are.
         """
         removable_ids = {
-            name: {id(statement) for statement in self.class_instructions(name).removable}
+            name: {id(statement) for statement in self.instructions_in_class(name).removable}
             for name in names
             if name != ADDRESS_ARITHMETIC
         }

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from opbench.gpu.compile.knockout_classes import ADDRESS, expects_bytes
 from opbench.gpu.compile.natural_loops import Loop
-from opbench.gpu.compile.ptx_flow import MEMORY_OPCODES, operands, results
+from opbench.gpu.compile.ptx_flow import MEMORY_OPCODES, operands, written_registers
 from opbench.gpu.compile.ptx_linear import (
     Atom,
     LinearValues,
@@ -199,7 +199,7 @@ class SteppedAddresses:
         writers: dict[str, list[int]] = defaultdict(list)
         for index, statement in enumerate(self.function.statements):
             if statement.base in PURE_OPCODES:
-                for register in results(statement):
+                for register in written_registers(statement):
                     writers[register].append(index)
         slices = {}
         for register in {name for _, _, name, _ in self._accesses}:
@@ -223,7 +223,7 @@ class SteppedAddresses:
         live, stack = set(), list(atoms)
         for index, statement in enumerate(self.function.statements):
             if statement.base in PURE_OPCODES or (statement.base == "ld" and "param" in statement.modifiers):
-                for register in results(statement):
+                for register in written_registers(statement):
                     writers[register].append(index)
             else:
                 live.add(index)

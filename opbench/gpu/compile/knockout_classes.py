@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from opbench.gpu.compile.ptx_flow import results
+from opbench.gpu.compile.ptx_flow import written_registers
 from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
 
 GLOBAL_LOADS, GLOBAL_STORES, ATOMICS = "global-loads", "global-stores", "atomics"
@@ -89,7 +89,7 @@ def has_replacement(name: str, statement: Statement, function: Function) -> bool
         return len(vectors) == 4 and all(vectors) and widths in ({32}, {64})
     address = next((operand for operand in statement.operands if operand.startswith("[")), "")
     registers = (
-        *results(statement),
+        *written_registers(statement),
         *(r for operand in statement.operands if operand != address for r in registers_of(operand)),
     )
     return bool(ADDRESS.fullmatch(address)) and all(function.width(r) in (16, 32, 64) for r in registers)

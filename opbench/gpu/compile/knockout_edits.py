@@ -15,7 +15,7 @@ from opbench.gpu.compile.knockout_classes import (
     expects_bytes,
     lane_bytes,
 )
-from opbench.gpu.compile.ptx_flow import operands, results
+from opbench.gpu.compile.ptx_flow import operands, written_registers
 from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
 
 OPAQUE_REGISTERS = 16
@@ -146,8 +146,11 @@ class InstructionEditor:
         yield from self._address_word(statement)
         address_match = ADDRESS.fullmatch(next(operand for operand in statement.operands if operand.startswith("[")))
         assert address_match
-        offset, size = int(address_match[2] or 0), max(1, lane_bytes(statement) // max(1, len(results(statement))))
-        for index, register in enumerate(results(statement)):
+        offset, size = (
+            int(address_match[2] or 0),
+            max(1, lane_bytes(statement) // max(1, len(written_registers(statement)))),
+        )
+        for index, register in enumerate(written_registers(statement)):
             width, byte_index = self.function.width(register), offset // size + index
             if width == 16:
                 yield f"prmt.b32 %kox, %kow, {0x3C + byte_index % 4}, 0x444{byte_index // 4 % 2};"
@@ -176,7 +179,10 @@ class InstructionEditor:
 
     def _is_fragment(self, statement: Statement) -> bool:
         """Return whether only matrix instructions use the results of a load; then equal values remove no arithmetic."""
-        return all(self._opcodes_by_register.get(register, set()) <= {"mma", "mov"} for register in results(statement))
+        return all(
+            self._opcodes_by_register.get(register, set()) <= {"mma", "mov"}
+            for register in written_registers(statement)
+        )
 
     @cached_property
     def _opcodes_by_register(self) -> dict[str, set[str]]:
@@ -196,7 +202,7 @@ class InstructionEditor:
         self._has_sink = True
         yield from self._address_word(statement)
         yield f"{statement.predicate}xor.b32 %kosink, %kosink, %kow;"
-        registers = results(statement)
+        registers = written_registers(statement)
         first_fragment = -(-self._fragment_count // len(registers)) * len(registers)
         self._fragment_count = first_fragment + len(registers)
         for index, register in enumerate(registers, first_fragment):
@@ -207,7 +213,7 @@ class InstructionEditor:
     def _sink(self, statement: Statement) -> Iterator[str]:
         """Yield instructions that use every register of an instruction, and values for its results."""
         self._has_sink = True
-        registers_written = results(statement)
+        registers_written = written_registers(statement)
         for operand in statement.operands:
             if operand in registers_written or (registers_written and operand is statement.operands[0]):
                 continue
@@ -269,7 +275,7 @@ class InstructionEditor:
         """Return whether an operand is a number, or a register that only receives numbers."""
         if re.match(r"[-\d]", operand):
             return True
-        writers = [statement for statement in self.function.statements if operand in results(statement)]
+        writers = [statement for statement in self.function.statements if operand in written_registers(statement)]
         return bool(writers) and all(
             writer.base == "mov" and re.match(r"[-\d]", writer.operands[1]) for writer in writers
         )
@@ -279,7 +285,7 @@ class InstructionEditor:
         """The positions of the instructions that write each register."""
         positions: dict[str, list[int]] = {}
         for statement in self.function.statements:
-            for register in results(statement):
+            for register in written_registers(statement):
                 positions.setdefault(register, []).append(statement.start)
         return positions
 

@@ -41,7 +41,8 @@ class Flow:
     def reason(self, statement: Statement) -> str:
         """Return why the result of an instruction must not change; empty if it may change."""
         return next(
-            (self.reason_by_register[name] for name in results(statement) if name in self.reason_by_register), ""
+            (self.reason_by_register[name] for name in written_registers(statement) if name in self.reason_by_register),
+            "",
         )
 
     def shared_reason(self, statement: Statement) -> str:
@@ -80,7 +81,7 @@ class Flow:
                 yield statement
 
 
-def results(statement: Statement) -> tuple[str, ...]:
+def written_registers(statement: Statement) -> tuple[str, ...]:
     """Return the registers that an instruction writes."""
     if not statement.operands:
         return ()
@@ -96,7 +97,7 @@ def results(statement: Statement) -> tuple[str, ...]:
 
 def operands(statement: Statement) -> tuple[str, ...]:
     """Return the registers that an instruction reads, without its guarding predicate."""
-    first = statement.operands[:1] if not results(statement) or statement.base == "wgmma" else ()
+    first = statement.operands[:1] if not written_registers(statement) or statement.base == "wgmma" else ()
     return tuple(name for operand in (*first, *statement.operands[1:]) for name in registers_of(operand))
 
 
@@ -178,6 +179,6 @@ def value_origins(function: Function, origins: Mapping[str, str]) -> dict[str, f
             names = operands(statement)
             found_origins = frozenset(origins[word] for word in names if word in origins)
             found_origins = found_origins.union(*(result.get(word, frozenset()) for word in names))
-            for name in results(statement) if found_origins else ():
+            for name in written_registers(statement) if found_origins else ():
                 result[name] = result.get(name, frozenset()) | found_origins
     return result

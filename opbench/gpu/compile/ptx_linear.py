@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench.gpu.compile.natural_loops import Loop
-from opbench.gpu.compile.ptx_flow import results
+from opbench.gpu.compile.ptx_flow import written_registers
 from opbench.gpu.compile.ptx_loops import ControlFlow
 from opbench.gpu.compile.ptx_statements import Function, Statement
 
@@ -106,7 +106,7 @@ class LinearValues:
         self._function, self._control = function, control
         self._writers: dict[str, list[int]] = {}
         for index, statement in enumerate(function.statements):
-            for register in results(statement):
+            for register in written_registers(statement):
                 self._writers.setdefault(register, []).append(index)
         self._values: dict[tuple[int, int], Poly | None] = {}
         self._depth = 0
@@ -268,7 +268,7 @@ class LinearValues:
     def _result(self, statement: Statement, index: int, region: Loop) -> Poly | None:
         """Return the value of an instruction's result."""
         modifiers, base = statement.modifiers, statement.base
-        if statement.guard or len(results(statement)) != 1:
+        if statement.guard or len(written_registers(statement)) != 1:
             return None
         if base == "ld" and "param" in modifiers:
             name = statement.operands[1].strip("[] ")

@@ -368,7 +368,7 @@ class _KernelReader:
     def finish(self, constants: bytes) -> KernelCode:
         """Return the kernel without the endless loop and NOPs that pad its last cache line."""
         code = self.instructions
-        while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._is_loop(len(code) - 1)):
+        while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._jumps_to_itself(len(code) - 1)):
             code.pop()
         digest = hashlib.sha256(constants)
         for text in self._without_labels(code):
@@ -421,9 +421,10 @@ class _KernelReader:
         return next((self.labels[name] for name in names if name in self.labels), None)
 
     def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:
-        """Return the lines of loads that all follow one conditional branch, each with the line of the branch.
+        """Return the source lines whose loads the compiler moved behind a conditional branch of a later source line.
 
-        Loads after a join of paths do not count.
+        Each line maps to the line of this branch. A line is omitted if one of its loads is not behind such a branch, or
+        if its loads are behind branches of several lines. A label or a barrier ends the part behind a branch.
         """
         joins = set(self.labels.values())
         guards_by_line: dict[str, set[int]] = {}
@@ -439,7 +440,7 @@ class _KernelReader:
                 )
         return {line: min(guards) for line, guards in guards_by_line.items() if len(guards) == 1 and 0 not in guards}
 
-    def _is_loop(self, index: int) -> bool:
+    def _jumps_to_itself(self, index: int) -> bool:
         """Return whether an instruction jumps to itself."""
         return any(self.labels.get(name) == index for name in _LOCAL_LABEL.findall(self.instructions[index].operands))
 

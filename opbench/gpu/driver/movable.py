@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opbench.errors import LaunchError
 from opbench.gpu.driver.driver import INVALID_CONTEXT
 from opbench.gpu.driver.memory import MovableArray
-from opbench.gpu.driver.program import BoundStep, CudaProgram
+from opbench.gpu.driver.program import CudaProgram, PreparedCall
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.tensors import DTYPES, Tensor
 
@@ -63,7 +63,7 @@ class MovableLaunch:
         self._stream = c_void_p(0)
         steps = program.steps(launches, {array.name: array for array in arrays}, self._stream, extended=True)
         self._configs = [step.arguments[0].contents for step in steps if hasattr(step.arguments[0], "contents")]
-        self._steps: Sequence[BoundStep] = steps
+        self._steps: Sequence[PreparedCall] = steps
         self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [
             (device.driver.without_conversion(step.call.__name__), step.arguments) for step in steps
         ]

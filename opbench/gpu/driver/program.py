@@ -40,7 +40,7 @@ CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
 """The C types of kernel arguments."""
 
 
-class BoundStep(NamedTuple):
+class PreparedCall(NamedTuple):
     """One driver call with prepared arguments."""
 
     call: Callable[..., int]
@@ -80,7 +80,7 @@ class CudaProgram:
             address, size = c_uint64(), c_size_t()
             name = c_char_p(variable.name.encode())
             get_global = self._device.driver.unchecked("cuModuleGetGlobal_v2")
-            # A variable that no code reads may not be loaded.
+            # The driver can omit a variable that no kernel reads; skip it.
             if not get_global(byref(address), byref(size), self._module, name):
                 plain = plain_name(variable.name)
                 buffers[plain if plain not in buffers else variable.name] = ModuleVariable(
@@ -117,7 +117,7 @@ class CudaProgram:
         stream: c_void_p,
         *,
         extended: bool = False,
-    ) -> list[BoundStep]:
+    ) -> list[PreparedCall]:
         """Return the driver calls of all launches in order, on a stream; raise LaunchError for one that cannot run.
 
         With `extended`, use cuLaunchKernelEx if the driver has it: it takes 4 arguments instead of 11, and each
@@ -127,14 +127,14 @@ class CudaProgram:
 
     def _steps(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
-    ) -> list[BoundStep]:
+    ) -> list[PreparedCall]:
         """Return the driver calls of one launch; errors get the launch's location."""
         with with_location(launch.location):
             return self._calls(launch, buffers, stream, extended)
 
     def _calls(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
-    ) -> list[BoundStep]:
+    ) -> list[PreparedCall]:
         """Return the driver calls of one launch; a kernel with textures has copies before and after."""
         if not launch.kernel:
             fill = self._zero_step if launch.zero else self._constant_step
@@ -142,10 +142,10 @@ class CudaProgram:
         kernel = self._kernel_step(launch, buffers, stream, extended)
         textures = [value for value in kernel.referenced_objects if isinstance(value, TextureObject)]
 
-        def copy_steps(copies: Iterable[Copy]) -> list[BoundStep]:
+        def copy_steps(copies: Iterable[Copy]) -> list[PreparedCall]:
             raw = self._device.driver.unchecked  # Only drivers with textures have the function.
             return [
-                BoundStep(
+                PreparedCall(
                     raw("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(copy)), stream), referenced_objects=(copy,)
                 )
                 for copy in copies
@@ -155,7 +155,7 @@ class CudaProgram:
         after = copy_steps(copy for texture in textures for copy in texture.after)
         return [*before, kernel, *after]
 
-    def _constant_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+    def _constant_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> PreparedCall:
         """Return a driver call that copies data into a `__constant__` variable."""
         address, size = c_uint64(), c_size_t()
         name = self._names.get(f"&{launch.constant}", launch.constant)
@@ -177,19 +177,19 @@ class CudaProgram:
             )
         if source:
             copy_arguments = (address, source.argument(), c_size_t(content_bytes), stream)
-            return BoundStep(self._device.driver.unchecked("cuMemcpyDtoDAsync_v2"), copy_arguments)
+            return PreparedCall(self._device.driver.unchecked("cuMemcpyDtoDAsync_v2"), copy_arguments)
         content = ctypes.create_string_buffer(launch.content, content_bytes)
         arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(content_bytes), stream)
-        return BoundStep(
+        return PreparedCall(
             self._device.driver.unchecked("cuMemcpyHtoDAsync_v2"), arguments, referenced_objects=(content,)
         )
 
-    def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
+    def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> PreparedCall:
         """Return a driver call that fills a buffer with one value."""
         buffer = cast("CudaBuffer", _buffer_named(launch.zero, buffers))
         address = buffer.argument()
         if not launch.value:
-            return BoundStep(
+            return PreparedCall(
                 self._device.driver.unchecked("cuMemsetD8Async"),
                 (address, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream),
             )
@@ -209,14 +209,14 @@ class CudaProgram:
         }.get(len(element), ("cuMemsetD32Async", c_uint))
         element_width = min(len(element), 4)
         pattern = element_type(int.from_bytes(element[:element_width], "little"))
-        return BoundStep(
+        return PreparedCall(
             self._device.driver.unchecked(function_name),
             (address, pattern, c_size_t(buffer.nbytes // element_width), stream),
         )
 
     def _kernel_step(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
-    ) -> BoundStep:
+    ) -> PreparedCall:
         """Return the driver call that launches a kernel; raise LaunchError for a launch that cannot run."""
         if launch.kernel not in self._functions:
             raise LaunchError(unknown_name("kernel", launch.kernel, self._functions))
@@ -241,14 +241,14 @@ class CudaProgram:
         if uses_extended or is_extended(launch, self._device.capability):
             launch_description = launch_config(launch, stream, self._device.capability)
             driver_call = self._device.driver.unchecked("cuLaunchKernelEx")
-            return BoundStep(driver_call, (launch_description, function, pointers, None), launch.kernel, values)
+            return PreparedCall(driver_call, (launch_description, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         if launch.cooperative:
             driver_call = self._device.driver.unchecked("cuLaunchCooperativeKernel")
-            return BoundStep(driver_call, (function, *geometry, stream, pointers), launch.kernel, values)
+            return PreparedCall(driver_call, (function, *geometry, stream, pointers), launch.kernel, values)
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, stream, pointers, None)
-        return BoundStep(self._device.driver.unchecked("cuLaunchKernel"), arguments, launch.kernel, values)
+        return PreparedCall(self._device.driver.unchecked("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encode_tensor_map(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """Return a tensor map for these buffers; it contains an address, so each set of buffers needs its own."""

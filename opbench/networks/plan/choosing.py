@@ -213,7 +213,8 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
     convertible = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     cases = {name: choice.case for name, choice in plan.choices.items()}
     split_names = {name: split_name(graph.node(name)) for name in fused_nodes(graph)}
-    # The part that keeps the name of a split node need not depend on the layout, as the sum after a convolution.
+    # After a split, the part that keeps the node's name may have no layout (such as the addition after a convolution);
+    # take the layout from the other part.
     deciding_cases = {name: cases.get(split_names.get(name, ""), cases.get(name, "")) for name in convertible}
     layout_of_node = {name: "nhwc" if "layout=nhwc" in case else "nchw" for name, case in deciding_cases.items()}
     converted, rewrite = _convert_to_layouts(

@@ -213,7 +213,7 @@ def _first_runnable(cases: Sequence[Case], opened_device: OpenedDevice, why: str
         except OpbenchError as error:
             if len(cases) == 1:
                 raise
-            warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{case.name} is skipped: {error}", RuntimeWarning, stacklevel=2)
             reasons.append(f"{case.variant.name}: {error}")
     raise UsageError(
         f"no variant runs on {opened_device.device} ({'; '.join(reasons[:2])}); use PyTorch for this call, and check "

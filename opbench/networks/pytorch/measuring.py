@@ -100,7 +100,7 @@ def _can_compile(case: Case, opened_device: OpenedDevice) -> bool:
     try:
         opened_device.backend.compile(case.request())
     except OpbenchError as error:
-        warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{case.name} is skipped: {error}", RuntimeWarning, stacklevel=2)
         return False
     return True
 
@@ -133,7 +133,7 @@ def _bind_case(
         runner.launch_on(addresses, stream)
         torch.cuda.synchronize()
     except OpbenchError as error:
-        warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{case.name} is skipped: {error}", RuntimeWarning, stacklevel=2)
         return None
     allowed = case.problem.allowance(case.precision).norm
     for declared, out, expected_output in zip(case.problem.output_tensors(), outputs, expected, strict=False):

@@ -60,8 +60,8 @@ def waterfall(record: Record) -> Waterfall | None:
         for alternative in _alternatives(record)
         if alternative.additive and (d := alternative.difference)
     ]
-    # Without a choice that costs more than PyTorch's whole time, such as tensor cores that a layout lacks, the network
-    # is no longer between the two.
+    # Exclude a choice that saves more than PyTorch's whole time, such as a layout with tensor cores where the other
+    # layout has none: its step would lead from PyTorch's time to a time below zero.
     timed = [(alternative, d) for alternative, d in timed if d.value < best.measured.median_s]
     if not timed:
         return None

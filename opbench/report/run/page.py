@@ -156,7 +156,11 @@ def _answer(context: PageContext, all_sections: Sequence[Section]) -> str:
 
 
 def _second_sentence(context: PageContext, all_sections: Sequence[Section]) -> str:
-    """Return the sentence below the number of right cases of a run of several problems; "" without anything to say."""
+    """Return the sentence that follows the number of right cases on the page of a run of several problems.
+
+    With times, it compares opbench with the library. Without times, it names the traffic that costs most; it is empty
+    if there is none to name.
+    """
     if context.has_times:
         return sentences.library_comparison(all_sections)
     return top_bars.costliest_sentence(all_sections) if len(all_sections) > 1 else ""

@@ -80,7 +80,7 @@ class SimulatedBench:
     def now(self) -> float:
         return self.now_s
 
-    def compile(self, numbers: Sequence[int]) -> None:
+    def start_compiling(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             at = min(range(self.compilers), key=self.free_at.__getitem__)
             self.free_at[at] = max(self.free_at[at], self.now_s) + self.compiling_s(number)

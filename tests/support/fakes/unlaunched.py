@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from opbench.gpu.driver.movable import MovableLaunch
-from opbench.gpu.driver.program import BoundStep
+from opbench.gpu.driver.program import PreparedCall
 from opbench.networks.pytorch import cached_backward, choice, devices, plans, primitives
 from opbench.networks.pytorch.choice import ChosenRunner
 from opbench.networks.pytorch.devices import CPU, CpuRunner, CudaRunner, OpenedDevice, opened_device_of
@@ -38,7 +38,7 @@ class UnlaunchedRunner(CudaRunner):
             problem = self.case.problem
             tensors = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
             driver = SimpleNamespace(without_conversion=ctypes.CDLL(None).__getitem__)
-            step = BoundStep(SimpleNamespace(__name__=NOTHING), ARGUMENTS)  # type: ignore[arg-type]
+            step = PreparedCall(SimpleNamespace(__name__=NOTHING), ARGUMENTS)  # type: ignore[arg-type]
             count = len(self.case.launches(self._backend.sm_count))
             program = SimpleNamespace(steps=lambda *_, extended: [step] * count)
             self._launch = MovableLaunch(
