@@ -154,10 +154,28 @@ class OpbenchError(Exception):
     def __str__(self) -> str:
         return str(self.reason)
 
+    def __reduce__(self) -> tuple[Callable[..., OpbenchError], tuple[object, ...]]:
+        """Pass the error to another process with its class and all fields; values that are no plain data as text."""
+        fields = {**vars(self), **{name: _plain(getattr(self, name)) for name in ("subject", "value", "allowed")}}
+        return _unpickled, (type(self), self.args, fields)
+
     @property
     def reason(self) -> Reason:
         """Return the message and location as data."""
         return Reason(self.message, self.location)
+
+
+def _unpickled(error_class: type[OpbenchError], args: tuple[object, ...], fields: dict[str, object]) -> OpbenchError:
+    error = error_class.__new__(error_class, *args)
+    vars(error).update(fields)
+    return error
+
+
+def _plain(value: object) -> object:
+    """Return data that every process can read: numbers, texts and paths, also in tuples; another value as text."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value if value is None or isinstance(value, (bool, int, float, str, Path)) else str(value)
 
 
 class UsageError(OpbenchError):

@@ -13,7 +13,7 @@ from opbench.checking.experiment import KnockOutTimes
 from opbench.checking.measuring import MeasureResult
 from opbench.checking.memory import MemoryCheckResult
 from opbench.checking.racing import RaceResult
-from opbench.errors import Location, Reason, UsageError
+from opbench.errors import OpbenchError, Reason, UsageError
 from opbench.gpu.compile.fitting import CompiledCase, GpuTarget
 from opbench.gpu.compile.resources import Resources
 from opbench.gpu.limits.occupancy import DeviceLimits
@@ -263,16 +263,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class RequestFailed:
-    """The exception that ended a request."""
+    """The error that ended a request."""
 
-    kinds: tuple[str, ...]
-    """Names of the exception's class and of its base classes."""
-    message: str
+    error: OpbenchError
     fatal: bool
     """Whether the worker process must be restarted."""
-    location: Location | None = None
-    code: str = ""
-    """The field `kind` of an OpbenchError."""
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:

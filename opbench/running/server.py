@@ -84,16 +84,13 @@ def main() -> None:
                 assert server is not None
                 reply = Answer(server.serve(request, pipe.send))
         except OpbenchError as error:
-            class_names = tuple(c.__name__ for c in type(error).__mro__)
-            reply = RequestFailed(
-                class_names, error.message, isinstance(error, LaunchError), error.location, error.kind
-            )
+            reply = RequestFailed(error, fatal=isinstance(error, LaunchError))
         except MemoryError as error:
             text = f"not enough memory: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
-            reply = RequestFailed((EnvironmentFault.__name__,), text, fatal=False)
+            reply = RequestFailed(EnvironmentFault(text), fatal=False)
         except Exception as error:
             traceback.print_exc()
-            reply = RequestFailed((), f"{type(error).__name__}: {error}", fatal=True)
+            reply = RequestFailed(OpbenchError(f"{type(error).__name__}: {error}"), fatal=True)
         pipe.send(reply)
 
 

@@ -20,7 +20,7 @@ from typing import TypeVar, cast
 from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import start_runtime_build
-from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
+from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, OpenBackend, Request, RequestFailed
 
 SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
@@ -130,7 +130,7 @@ class Worker:
             raise self._death() from None
         if message.fatal:
             self.stop()
-        raise _rebuild_error(message)
+        raise message.error
 
     def _death(self) -> WorkerLost:
         """Return the error that describes how the process ended."""
@@ -168,11 +168,3 @@ def _tail(log: Path, size: int = 4096) -> str:
     except OSError:
         return ""
     return lines[-1][:200] if lines else ""
-
-
-ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError, CompileError)}
-
-
-def _rebuild_error(failure: RequestFailed) -> OpbenchError:
-    error_class = next((ERRORS[name] for name in failure.kinds if name in ERRORS), OpbenchError)
-    return error_class(failure.message, failure.location, kind=failure.code)

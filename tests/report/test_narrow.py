@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("forked_workers")
 
 WIDTH = 400
 H100 = shipped_folder("reports") / "h100"
+LENET = shipped_folder("reports") / "h200" / "networks" / "lenet-1-f32"
 MEASURE = """<script>addEventListener("load", () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const root = frame.contentDocument.documentElement;
@@ -70,7 +71,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "history": over_time,
         "tuning": write_tuning(*search),
         "agreement": write_agreement(agreement.compare_runs(cpu, gpu), folder, "Agreement", provenance(cpu, gpu))[0],
-        "network": write_network(read_network(H100 / "networks" / "lenet-1-f32"), folder / "network")[0],
+        "network": write_network(read_network(LENET), folder / "network")[0],
         "attribution": write_network(read_network(H100 / "attribution" / "unet-1-bf16"), folder / "attribution")[0],
         "verdict": refused,
         "training": write_training(read_training(H100 / "trainings" / "lenet-128-f32"), folder / "training")[0],

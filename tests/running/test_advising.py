@@ -56,7 +56,7 @@ def test_only_the_fastest_own_variant_of_a_problem_is_chosen() -> None:
 
 @needs_nvrtc
 def test_a_node_of_a_network_gets_advice_from_the_launch_that_its_case_has() -> None:
-    run = QUICK.parent / "networks" / "unet-1-bf16"
+    run = QUICK.parent / "attribution" / "unet-1-bf16"
     node = next(r for r in read_case_run(run).results if r.operator == "conv2d" and r.axes["c"] == 512)
     (found,) = advise_run(run, [node.case], Catalog(), "h100", read_case_run)
     assert found.advice and found.advice[0].binds == "idle multiprocessors" and found.time_s

@@ -22,7 +22,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from opbench.backend.base import Buffer
-from opbench.errors import CompileError, EnvironmentFault, LaunchError, Location, NotFinite, OpbenchError, UsageError
+from opbench.errors import LaunchError, OpbenchError, UsageError
 from opbench.networks.plan.data import DataSet
 from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from opbench.running.runner import OnProgress, Progress
@@ -71,14 +71,9 @@ class GatherRequest:
 
 @dataclass(frozen=True)
 class RankFailed:
-    """Report the exception that ended a rank."""
+    """Report the error that ended a rank."""
 
-    kinds: tuple[str, ...]
-    """Names of the exception's class and of its base classes."""
-    message: str
-    location: Location | None = None
-    code: str = ""
-    """The field `kind` of an OpbenchError."""
+    error: OpbenchError
 
 
 @dataclass(frozen=True)
@@ -182,11 +177,8 @@ class RankGroup:
 
     def failed(self, error: BaseException) -> None:
         """Tell the main process which exception ends this rank; no message follows."""
-        class_names = tuple(error_class.__name__ for error_class in type(error).__mro__)
-        if isinstance(error, OpbenchError):
-            self._send(RankFailed(class_names, error.message, error.location, error.kind))
-        else:
-            self._send(RankFailed(class_names, f"{type(error).__name__}: {error}"))
+        known = error if isinstance(error, OpbenchError) else OpbenchError(f"{type(error).__name__}: {error}")
+        self._send(RankFailed(known))
 
 
 DescribeDeath = Callable[[int, str], str]
@@ -211,7 +203,7 @@ def serve_ranks(
         elif isinstance(message, Progress):
             progress(message)
         elif isinstance(message, RankFailed):
-            raise _rebuild_error(message)
+            raise message.error
         elif isinstance(message, RankDone):
             server.done.add(rank)
         elif len(server.requests) == len(pipes):
@@ -323,11 +315,3 @@ def sum_in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
     for array in arrays[1:]:
         total += array
     return total
-
-
-ERROR_CLASSES = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
-
-
-def _rebuild_error(failed: RankFailed) -> OpbenchError:
-    class_name = next((ERROR_CLASSES[name] for name in failed.kinds if name in ERROR_CLASSES), OpbenchError)
-    return class_name(failed.message, failed.location, kind=failed.code)
