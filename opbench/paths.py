@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path, PurePath
 
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, writing_remedy
 
 PACKAGE = Path(__file__).parent
 
@@ -172,6 +173,31 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def write_errors(path: Path, remedy: str) -> Iterator[None]:
+    """Turn a refusal of the system to write `path` into an EnvironmentFault whose message ends with `remedy`."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{path}: this file cannot be written: {error.strerror or error}; {writing_remedy(error)}{remedy}",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
+        ) from None
+
+
+def write_file(path: Path, content: bytes, remedy: str, *, parents: bool = False) -> None:
+    """Write a file atomically, after its parent folders if `parents` is set.
+
+    Raises EnvironmentFault, with `remedy` as its end, if the system refuses.
+    """
+    with write_errors(path, remedy):
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
 
 
 def move_into_place(temporary_path: Path, final_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 from opbench.cli.options import read_sizes, size_option, variants_option
 from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.memory_header import NO_OPERATOR
-from opbench.paths import next_command
+from opbench.paths import next_command, write_file
 from opbench.results.result import refuting_results
 from opbench.running.options import CheckOptions
 
@@ -83,7 +83,6 @@ def adopt_command(
     """
     from opbench.adopting.adopting import adopt
     from opbench.kernels.folders import Catalog
-    from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
     proposal = adopt(file, catalog, operator, kernel, read_sizes(sizes))
@@ -111,7 +110,8 @@ def adopt_command(
             value=proposal.contradictions[0],
         )
     if write:
-        write_atomically(file, proposal.text.encode() + file.read_bytes())
+        content = proposal.text.encode() + file.read_bytes()
+        write_file(file, content, "print the header instead: repeat the command without --write")
         click.echo(f"wrote the header of {file}", err=True)
     else:
         click.echo(proposal.text, nl=False)

@@ -11,7 +11,7 @@ import click
 from opbench.cli import CommandGroup
 from opbench.cli.run import show_and_exit
 from opbench.errors import EXIT_OK, EXIT_WRONG
-from opbench.paths import next_command
+from opbench.paths import next_command, write_file
 
 if TYPE_CHECKING:
     from opbench.kernels.task_import import ImportedTask, OnTask
@@ -75,14 +75,12 @@ def inline_command(source: Path, out: Path | None) -> None:
     FILE.py is read, not run.
     """
     from opbench.errors import UsageError
-    from opbench.paths import write_atomically
     from opbench.source.inline_source import read_inline_source
 
     text, path = read_inline_source(source), out or source.with_suffix(".cu")
     if path.exists():
         raise UsageError(f"{path}: exists already; choose another --out FILE.cu", kind="exists", subject=path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    write_file(path, text.encode(), "choose another --out FILE.cu", parents=True)
     click.echo(f"wrote {path}")
     click.echo(f"next: {next_command('judge', path, task='TASK.py')}")
 

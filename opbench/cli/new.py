@@ -13,8 +13,8 @@ import click
 
 from opbench.cli import CommandGroup
 from opbench.cli.options import variants_option
-from opbench.errors import EnvironmentFault, UsageError, unknown_name, writing_remedy
-from opbench.paths import next_command
+from opbench.errors import EnvironmentFault, UsageError, unknown_name
+from opbench.paths import next_command, write_file
 
 VALID_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -175,8 +175,6 @@ def _template(file: str, replacements: Mapping[str, str]) -> str:
 
 def _write(texts: Mapping[Path, str]) -> None:
     """Write all of the files or none; raise UsageError if one exists."""
-    from opbench.paths import write_atomically
-
     existing_paths = [path for path in texts if path.exists()]
     if existing_paths:
         raise UsageError(
@@ -188,19 +186,12 @@ def _write(texts: Mapping[Path, str]) -> None:
     written: list[Path] = []
     try:
         for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
+            write_file(path, text.encode(), "choose another folder: --in DIR", parents=True)
             written.append(path)
-    except OSError as error:
+    except EnvironmentFault:
         for path in written:
             path.unlink(missing_ok=True)
-        reason = error.strerror or error
-        raise EnvironmentFault(
-            f"{path}: cannot be written: {reason}; {writing_remedy(error)}--in DIR",
-            kind="unwritable",
-            subject=path,
-            value=error.errno,
-        ) from None
+        raise
     for path in texts:
         click.echo(f"wrote {path}")
 

@@ -138,7 +138,8 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as on_progress:
         _, ceilings = measure_ceilings(out or Path(scratch), on_progress)
     if out:
-        paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings.to_json(), indent=2)}\n".encode())
+        content = f"{json.dumps(ceilings.to_json(), indent=2)}\n".encode()
+        paths.write_file(out / "ceilings.json", content, "choose another --out DIR")
     if as_json:
         click.echo(json.dumps(ceilings.to_json(), indent=2))
         return
@@ -190,7 +191,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
         click.echo(f"left {path.relative_to(root)}: {reason}", err=True)
     for path, text in files.stale.items():
         if write:
-            paths.write_atomically(path, text.encode())
+            paths.write_file(path, text.encode(), f"print the changes with: {next_command('ladder', *runs)}")
         elif not (only_check or as_json):
             old = path.read_text(encoding="utf-8") if path.exists() else ""
             name = path.relative_to(root).as_posix()

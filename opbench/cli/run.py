@@ -22,7 +22,7 @@ from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
-from opbench.paths import next_command
+from opbench.paths import next_command, write_file
 from opbench.results.result import exit_code, refuting_results
 from opbench.running.options import CheckOptions, RunOptions
 
@@ -196,10 +196,9 @@ def check_command(
 
     noted_findings = notes_by_line(results, lambda result: _file_of(result, targets)) if with_notes else []
     if sarif_file is not None:
-        from opbench.paths import write_atomically
-
         findings = [*faults_by_line(results, lambda result: _file_of(result, targets)), *noted_findings]
-        write_atomically(sarif_file, json.dumps(sarif_log(findings), indent=1).encode() + b"\n")
+        content = json.dumps(sarif_log(findings), indent=1).encode() + b"\n"
+        write_file(sarif_file, content, "choose another --sarif FILE")
         wrong = len(findings) - len(noted_findings)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     print_and_exit(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))

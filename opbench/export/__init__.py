@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from opbench.errors import EnvironmentFault
 from opbench.export import nvbench, pytest_benchmark, tables
-from opbench.paths import write_atomically
+from opbench.paths import write_file
 from opbench.results.files import Run
 
+REMEDY = "choose another --out PATH"
 FORMATS: dict[str, Callable[[Run, Path, str], dict[Path, bytes]]] = {
     "nvbench": nvbench.nvbench_files,
     "pytest-benchmark": pytest_benchmark.json_files,
@@ -24,20 +24,7 @@ It returns each file's content.
 
 def export(run: Run, format_name: str, path: Path, gpu: str = "h200") -> list[Path]:
     """Write a run in one of `FORMATS`; return the written files, beginning with `path`."""
-    return write_files(FORMATS[format_name](run, path, gpu))
-
-
-def write_files(files: dict[Path, bytes]) -> list[Path]:
-    """Write each file and its parent folders; return the files. Raises EnvironmentFault if the system refuses."""
+    files = FORMATS[format_name](run, path, gpu)
     for name, content in files.items():
-        try:
-            name.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(name, content)
-        except OSError as error:
-            reason = error.strerror or error
-            raise EnvironmentFault(
-                f"{name}: this file cannot be written: {reason}; choose another --out PATH",
-                kind="unwritable",
-                subject=name,
-            ) from None
+        write_file(name, content, REMEDY, parents=True)
     return list(files)

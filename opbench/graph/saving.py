@@ -13,12 +13,12 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from opbench.errors import EnvironmentFault, UsageError, unknown_name, writing_remedy
+from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.values import LAYOUTS, Node, Value
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import DTYPES
-from opbench.paths import write_atomically
+from opbench.paths import write_file
 from opbench.records import read_record
 
 FORMAT = "opbench network 1"
@@ -85,15 +85,7 @@ def save(graph: Graph, path: str | Path) -> None:
     weights = _SavedWeights(file.name, hashlib.sha256(content).hexdigest())
     document = msgspec.to_builtins(_to_saved_network(graph, weights))
     for target, data in ((file, content), (path, json.dumps(document, indent=1).encode() + b"\n")):
-        try:
-            write_atomically(target, data)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{target}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another path",
-                kind="unwritable",
-                subject=target,
-                value=error.errno,
-            ) from None
+        write_file(target, data, "choose another path")
 
 
 def load(path: str | Path, catalog: Catalog | None = None) -> Graph:

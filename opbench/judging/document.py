@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.judging.sizes import Origin
 from opbench.judging.task import Task
-from opbench.paths import write_atomically
+from opbench.paths import write_file
 from opbench.records import read_record, to_json
 from opbench.results.header import Revision
 
@@ -334,16 +333,7 @@ def to_text(document: VerdictDocument) -> str:
 def write_document(document: VerdictDocument, folder: Path) -> Path:
     """Write the document into a folder and return its path; raise EnvironmentFault if the system refuses."""
     path = folder / FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_text(document).encode())
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another --out DIR",
-            kind="unwritable",
-            subject=path,
-            value=error.errno,
-        ) from None
+    write_file(path, to_text(document).encode(), "choose another --out DIR", parents=True)
     return path
 
 

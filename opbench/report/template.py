@@ -10,8 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from opbench import units
-from opbench.errors import EnvironmentFault, writing_remedy
-from opbench.paths import cache_folder, write_atomically
+from opbench.paths import cache_folder, write_file
 
 OTHER_FOLDER = "choose another folder with --out DIR"
 """The remedy for a page that cannot be written where the command has the option --out."""
@@ -44,7 +43,7 @@ def render_template(name: str, **values: object) -> str:
 
 def write_page(path: Path, page: str) -> None:
     """Write a page atomically; raise EnvironmentFault if the system refuses."""
-    write_files(path.parent, {path.name: page.encode("utf-8")}, "choose another --out FILE")
+    write_file(path, page.encode("utf-8"), "choose another --out FILE", parents=True)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes], remedy: str) -> list[Path]:
@@ -53,15 +52,5 @@ def write_files(folder: Path, files: Mapping[str, bytes], remedy: str) -> list[P
     Raises EnvironmentFault, with `remedy` as its end, if the system refuses.
     """
     for name, content in files.items():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / name, content)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{folder / name}: this file cannot be written: {error.strerror or error}; "
-                f"{writing_remedy(error)}{remedy}",
-                kind="unwritable",
-                subject=folder / name,
-                value=error.errno,
-            ) from None
+        write_file(folder / name, content, remedy, parents=True)
     return [folder / name for name in files]

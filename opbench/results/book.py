@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from opbench import paths
-from opbench.errors import EnvironmentFault, NotAllowed, UsageError, unknown_name, writing_remedy
+from opbench.errors import NotAllowed, UsageError, unknown_name
 from opbench.kernels.case import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant, print_config
@@ -168,17 +168,7 @@ class Book:
                     kind="not-a-winners-file",
                     subject=path,
                 ) from None
-        try:
-            paths.write_atomically(path, self._text().encode())
-        except OSError as error:
-            reason = error.strerror or error
-            raise EnvironmentFault(
-                f"{path}: this file cannot be written: {reason}; {writing_remedy(error)}name another file: --out "
-                "book.json",
-                kind="unwritable",
-                subject=path,
-                value=error.errno,
-            ) from None
+        paths.write_file(path, self._text().encode(), "name another file: --out book.json")
 
 
 def read_book(path: Path) -> Book:

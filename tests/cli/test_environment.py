@@ -74,6 +74,34 @@ def test_a_full_disk_ends_in_3_and_what_was_written_can_be_completed(cli: Cli, t
     assert [r.case for r in read_run(tiny_suite.parent / "out").results] == names
 
 
+@pytest.mark.parametrize(
+    ("args", "file", "remedy"),
+    [
+        (("import", "inline", "model.py", "--out", "new/k.cu"), "new/k.cu", "choose another --out FILE.cu"),
+        (("adopt", "own.cu", "--operator", "none", "--write"), "own.cu", "without --write"),
+    ],
+    ids=["import inline", "adopt"],
+)
+def test_a_source_file_on_a_full_disk_is_named(
+    cli: Cli, here: Path, args: tuple[str, ...], file: str, remedy: str
+) -> None:
+    kernel = "__global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }\n"
+    launch = "void run(float* x, int n) { twice<<<1, 64>>>(x, n); }\n"
+    (here / "own.cu").write_text(kernel + launch)
+    imports = "from torch.utils.cpp_extension import load_inline\n"
+    (here / "model.py").write_text(f"{imports}load_inline('m', cpp_sources='', cuda_sources={kernel!r})\n")
+
+    def full_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    done = cli(*args, preexec_fn=full_disk)
+    refused(done, 3, f"{file}: this file cannot be written: File too large; free some space or ", remedy)
+    assert (here / "own.cu").read_text() == kernel + launch
+    assert not list(here.rglob("*k.cu*"))
+    done = cli(*args)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_report_on_a_full_disk_leaves_no_half_page(cli: Cli, tiny_suite: Path) -> None:
     cli("run", tiny_suite, "--backend", "cpu", "--out", "out")
     page = tiny_suite.parent / "out" / "report.html"

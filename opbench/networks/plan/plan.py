@@ -424,7 +424,8 @@ def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
 
 def save_plan(plan: Plan, path: Path) -> None:
     """Write a plan as JSON, atomically."""
-    paths.write_atomically(path, json.dumps({"format": FORMAT, **to_json(plan)}, indent=1).encode())
+    content = json.dumps({"format": FORMAT, **to_json(plan)}, indent=1).encode()
+    paths.write_file(path, content, "choose another folder with --out DIR")
 
 
 def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, OtherVersion, UsageError, writing_remedy
-from opbench.paths import next_command, write_atomically
+from opbench.errors import OtherVersion, UsageError
+from opbench.paths import next_command, write_atomically, write_errors
 from opbench.records import from_json, to_json
 
 CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE = "checkpoint.safetensors", "checkpoint.previous.safetensors"
@@ -82,19 +82,11 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
     content = save(arrays, {"opbench": json.dumps(to_json(checkpoint.facts))})
     last_file, previous_file = folder / CHECKPOINT_FILE, folder / PREVIOUS_CHECKPOINT_FILE
-    try:
+    with write_errors(last_file, "the previous checkpoint is valid, so continue from there with --resume"):
         if last_file.exists():
             previous_file.unlink(missing_ok=True)
             os.link(last_file, previous_file)
         write_atomically(last_file, content)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{last_file}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the previous checkpoint is valid, so continue from there with --resume",
-            kind="unwritable",
-            subject=last_file,
-            value=error.errno,
-        ) from None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:

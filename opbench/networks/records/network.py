@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from opbench.backend.environment import Environment
-from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.networks.records.attribution import AttributionRecord
-from opbench.paths import write_atomically
+from opbench.paths import write_file
 from opbench.records import from_json, plain_name, read_record, stored_file, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.host import HostTime
@@ -271,17 +270,8 @@ def read_network(path: Path) -> Record:
 def store_network_record(record: Record, folder: Path) -> Path:
     """Write the record into a run's folder, atomically."""
     path = folder / FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(record.to_json(), indent=1).encode())
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "choose another folder with --out DIR",
-            kind="unwritable",
-            subject=path,
-            value=error.errno,
-        ) from None
+    content = json.dumps(record.to_json(), indent=1).encode()
+    write_file(path, content, "choose another folder with --out DIR", parents=True)
     return path
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from opbench.backend.environment import Environment
-from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.networks.records.network import ValueRecord, WorkspaceRecord
-from opbench.paths import write_atomically
+from opbench.paths import write_file
 from opbench.records import from_json, plain_name, read_record, stored_file, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.measurement import Measurement
@@ -226,16 +225,8 @@ def is_training(folder: Path) -> bool:
 
 def store_training_record(record: TrainingRecord, folder: Path) -> None:
     """Write the record atomically."""
-    try:
-        write_atomically(folder / FILE, json.dumps(record.to_json(), indent=1).encode() + b"\n")
-    except OSError as error:
-        raise EnvironmentFault(
-            f"{folder / FILE}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the last checkpoint is valid, so continue from there with --resume",
-            kind="unwritable",
-            subject=folder / FILE,
-            value=error.errno,
-        ) from None
+    content = json.dumps(record.to_json(), indent=1).encode() + b"\n"
+    write_file(folder / FILE, content, "the last checkpoint is valid, so continue from there with --resume")
 
 
 def read_training(folder: Path) -> TrainingRecord:

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.export import write_files
+from opbench.export import REMEDY
 from opbench.networks.records.network import Record, read_network
-from opbench.paths import next_command
+from opbench.paths import next_command, write_file
 from opbench.records import JSON
 
 
 def export_trace(network: Path, path: Path) -> Path:
     """Write the run of a network as Chrome trace events; return the path."""
-    return write_files({path: trace(read_network(network))})[0]
+    write_file(path, trace(read_network(network)), REMEDY, parents=True)
+    return path
 
 
 def trace(record: Record) -> bytes:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from opbench.errors import EnvironmentFault, writing_remedy
+from opbench.paths import write_errors
+
+RESUME = "continue from the last checkpoint with --resume"
+"""Remedy for a full disk during a training."""
 
 
 @dataclass
@@ -22,16 +23,8 @@ class LossLog:
     losses: list[float]
 
     def __enter__(self) -> LossLog:
-        try:
+        with write_errors(self.path, "choose another folder with --out DIR"):
             self._file = self.path.open("ab")
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another "
-                "folder with --out DIR",
-                kind="unwritable",
-                subject=self.path,
-                value=error.errno,
-            ) from None
         return self
 
     def append(self, step: int, loss: float) -> None:
@@ -41,28 +34,15 @@ class LossLog:
 
     def flush(self) -> None:
         """Write buffered losses to the file, so that other programs can read the losses."""
-        with self._writing_errors():
+        with write_errors(self.path, RESUME):
             self._file.flush()
 
     def sync_to_disk(self) -> int:
         """Force the file to disk and return its size in bytes."""
-        with self._writing_errors():
+        with write_errors(self.path, RESUME):
             self._file.flush()
             os.fsync(self._file.fileno())
         return self._file.tell()
-
-    @contextmanager
-    def _writing_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-                "continue from the last checkpoint with --resume",
-                kind="unwritable",
-                subject=self.path,
-                value=error.errno,
-            ) from None
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
