@@ -70,17 +70,20 @@
 // early  = ["lengths"]
 // ///
 //
-// The limit is DRAM. One warp of a block only copies: its lanes look up pages, and each copies a box of whole tokens
-// with up to 8 key heads, which lie together in memory. Up to 192 KB per multiprocessor are in flight while the other
-// warps compute from shared memory, each for one key head and up to QUERIES of its query heads. Registers move from the
-// warps that copy to those that compute. CUDA cores suffice: with 4 query heads for each key head in bf16, their
-// instructions need about a third of the time of the copies. The tiles of all sequences form one line, which is cut
-// into equal shares, so that ragged lengths leave no multiprocessor idle. (Multiprocessors copy at different rates; a
-// quarter of the line in small shares that start last was up to 18 % slower on an H100.) A block that reaches the next
-// sequence writes its part and goes on. The second kernel starts early and merges the parts of each sequence. The slots
-// of the parts need no counter: from one part to the next along the line, either the block or the sequence is the next
-// one, so block + sequence numbers them. Ideas: Dao et al., "Flash-Decoding for long-context inference" (2023); Osama
-// et al., "Stream-K" (2023).
+// Limit: DRAM. One warp of a block only copies. Its lanes look up pages in the page table, and each lane copies a box
+// of whole tokens with up to 8 key heads, which are contiguous in memory. Up to 192 KB per multiprocessor are in
+// flight, while the other warps compute from shared memory, each for one key head and up to QUERIES of its query heads.
+// The warpgroup that copies gives registers to those that compute (setmaxnreg). CUDA cores suffice: with 4 query heads
+// for each key head in bf16, their instructions need about a third of the time of the copies.
+//
+// The tiles of all sequences are numbered one after the other, and each block gets an equal share of them. So sequences
+// of different lengths leave no multiprocessor idle. (Multiprocessors copy at different rates. To balance them, a
+// quarter of the tiles was put into small shares that start last: up to 18 % slower on an H100.) If a share continues
+// into the next sequence, the block first stores its partial result of the current one. The second kernel starts early
+// and merges the partial results of each sequence. Partial results are stored at index block + sequence: from one
+// partial result to the next, either the block or the sequence increases by one, so no index is used twice and no
+// counter is needed. Ideas: Dao et al., "Flash-Decoding for long-context inference" (2023); Osama et al., "Stream-K"
+// (2023).
 
 #include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>
@@ -105,7 +108,7 @@ __device__ __forceinline__ int tiles_before(const int* lengths, int end) {
     return tiles;
 }
 
-// The line of all tiles, cut into equal shares. No share before the last one is empty.
+// The tiles of all sequences in one order, divided into equal shares. Only shares at the end can be empty.
 struct Line {
     int total, shares;  // `shares`: those that are not empty
 
@@ -120,7 +123,7 @@ struct Line {
     }
 };
 
-// The rest of a block's share, walked over by its warps: sequence by sequence.
+// What remains of a block's share; its warps process it sequence by sequence.
 struct Share {
     int sequence = 0, before = 0, tile, end;  // `before`: tiles of the sequences before this one
 

@@ -15,10 +15,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant follows the formula: the sum of dy, the sum of dy * xhat, then dx. Whether the ReLU let a pixel
-// pass is computed again, by the expression that the forward pass rounds. Threads' sums are added by a tree in shared
-// memory, in one order on every GPU. Limits: dout is read three times, x three times with a ReLU and else twice; as
-// many blocks as channels; in nhwc a warp's lanes read a whole pixel apart.
+// The first variant follows the formula: the sum of dy, the sum of dy * xhat, then dx. To know which pixels the ReLU
+// set to zero, it computes the output again, by the same expression as the forward pass. A tree in shared memory adds
+// the threads' sums, in the same order on every GPU. Limits: dout is read three times; x is read three times with a
+// ReLU, otherwise twice; there are only as many blocks as channels; in nhwc the lanes of a warp read addresses that are
+// a whole pixel apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -26,7 +27,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The sum over a block, in every thread.
+// Return the sum of a value over the block, in every thread.
 __device__ float over_block(float value, float* shared) {
     shared[threadIdx.x] = value;
     __syncthreads();

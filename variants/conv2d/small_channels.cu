@@ -25,14 +25,14 @@
 //     cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))"""
 // ///
 //
-// A matrix product in steps of 8 channels is mostly zeros for 1 or 3 of them (first layers: AlexNet 1 -> 96, 11x11).
-// Here the filter itself is the depth: per filter row a thread holds (PIXELS-1)*stride+s image elements in registers
-// and uses each for up to s filter columns, OUT weights come as 16-byte broadcasts: 352 multiply-adds for 45 shared
-// loads at 11x11, stride 4, OUT=8, PIXELS=4. Limited by staging when filters are small, then by the writing of the
-// output.
+// In a matrix product with steps of 8 channels, an image with 1 or 3 channels is mostly zeros (first layers: AlexNet 1
+// -> 96, 11x11). Here the depth is the filter itself. For each filter row, a thread keeps (PIXELS-1)*stride+s image
+// elements in registers and uses each of them for up to s filter columns. The weights of OUT filters are 16-byte
+// broadcasts from shared memory. At 11x11, stride 4, OUT=8, PIXELS=4 this is 352 multiply-adds for 45 loads from shared
+// memory. Limit: copying into shared memory if filters are small; otherwise writing the output.
 
 constexpr int CHUNK = PIXELS * STRIDE;              // image columns from one thread to its neighbour
-constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbours never meet in a bank
+constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbouring threads use different banks
 constexpr int SPAN = (PIXELS * 8 - 1) * STRIDE + S;
 constexpr int LINE_PITCH = (SPAN + CHUNK - 1) / CHUNK * CHUNK_PITCH;
 constexpr int LINES = (ROWS - 1) * STRIDE + R;

@@ -23,17 +23,18 @@
 // args   = ["dout", "weight", "skip?", "out?", "dimage", "n * h * w"]
 // ///
 //
-// The head of a segmentation network has one filter: its image's gradient is dout times a row of weights, as many bytes
-// written as a matrix product's tiles of depth 32 hold zeros. Here LANES threads have a pixel's channels, VEC each, and
-// keep the weights of those in registers; the pixel's k numbers of dout come from the L1 cache to all of them, UNROLL
-// pixels at once. Limit: writing to DRAM; expected to run at the rate of a fill.
+// The last layer of a segmentation network has one filter, so the gradient of its image is dout times one row of
+// weights. A matrix product would work on tiles of depth 32, most of them zeros. Here LANES threads compute all
+// channels of a pixel, VEC channels each, and keep the weights of these channels in registers. All of them read the
+// same FILTERS numbers of dout from the L1 cache. Each thread works on UNROLL pixels at once. Limit: writing to DRAM;
+// expected to run at the rate of a fill.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-constexpr int GROUPS = BLOCK / LANES;  // pixels that a block's threads have at once
+constexpr int GROUPS = BLOCK / LANES;  // pixels that a block computes at once
 
 union __align__(VEC * sizeof(T)) Channels {
     T elements[VEC];
@@ -71,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
-        const int pixel = min(first + u * GROUPS, pixels - 1);  // the last one again, and never stored
+        const int pixel = min(first + u * GROUPS, pixels - 1);  // after the end: load, but do not store
 #pragma unroll
         for (int k = 0; k < FILTERS; ++k) gradient[u][k] = (float)dout[(size_t)pixel * FILTERS + k];
 #if ADD || MASK

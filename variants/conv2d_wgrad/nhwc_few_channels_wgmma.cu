@@ -60,12 +60,13 @@
 // product   = "f16x3"
 // ///
 //
-// conv2d/nhwc_few_channels_wgmma with pixels as the depth: 64 of them a stage, of which a warpgroup gathers the
-// windows, one thread for 64 elements of one, and another splits dout, which lies in one piece and comes by TMA, three
-// stages ahead. Both write rows as they are read, and the instruction transposes. Every 64 elements of a stage's
-// windows, and every 64 filters of its dout, have a power of two; sums start anew at each stage and are added in float.
-// A column of ones after the window's last element makes the bias's gradient. Blocks share the pixels, a second kernel
-// adds their parts in order. Limit: reading dout; gathering.
+// As conv2d/nhwc_few_channels_wgmma, but pixels are the depth of the product: each stage has 64. One warpgroup gathers
+// the windows of these pixels; a thread copies 64 elements of one window. A second warpgroup prepares dout (in f32 it
+// splits dout into high and low parts); dout is contiguous, so TMA loads it, three stages ahead. Both warpgroups write
+// rows as they read them, and wgmma transposes both operands. In each stage, every 64 elements of the windows, and
+// every 64 filters of dout, are scaled by a power of two of their own. So sums start from zero in each stage, and are
+// then scaled back and added in float. A column of ones after a window's last element yields the gradient of the bias.
+// The blocks divide the pixels, and a second kernel adds their results in order. Limit: reading dout; gathering.
 
 #include <opbench/gathered.cuh>
 #include <opbench/gradients.cuh>
@@ -73,7 +74,7 @@
 using namespace opbench;
 
 constexpr int depth = R * S * C, stages = 2, raws = 3;
-constexpr int piece = 64 * 128, part_bytes = PLANES * piece;  // 64 pixels of 64
+constexpr int piece = 64 * 128, part_bytes = PLANES * piece;  // bytes of 64 pixels with 64 elements
 constexpr int stage_bytes = (2 + STEPS) * part_bytes;
 constexpr int quads = 64 * OUTPUTS / 4, each = (quads + 127) / 128;  // fours of dout, of a stage and of a thread
 #if ROUNDED
@@ -88,8 +89,8 @@ typedef uint2 Four;
 
 constexpr int raw_bytes = 64 * OUTPUTS * sizeof(T), control = stages * stage_bytes + raws * raw_bytes;
 
-// The stages, [dout's halves, then the windows'][plane][64 pixels][64], dout as it comes, barriers, and powers of two
-// in that order.
+// Shared memory: the stages, each [halves of dout, then halves of the windows][plane][64 pixels][64]; dout as TMA loads
+// it; the barriers; the powers of two.
 struct Stages {
     unsigned char* shared;
     __device__ __forceinline__ unsigned full(int stage) const { return shared_address(shared) + control + 8 * stage; }
@@ -98,7 +99,7 @@ struct Stages {
     __device__ __forceinline__ float* powers(int stage) const {
         return reinterpret_cast<float*>(shared + control + 64) + stage * 4;
     }
-    // Two largest magnitudes, each of the warps that gave one, to all of a warpgroup.
+    // Replace both magnitudes by their maxima over the warpgroup.
     __device__ __forceinline__ void meet(unsigned (&magnitude)[2]) const {
         const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
         unsigned* const found = reinterpret_cast<unsigned*>(shared + control + 128) + group * 8;
@@ -134,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         for (int i = 0; i < raws; ++i) barrier_init(ring.raw_full(i), 1);
         barrier_init_fence();
     }
-    for (int i = threadIdx.x; i < stages * stage_bytes / 16; i += 512)  // filters beyond the last stay zero
+    for (int i = threadIdx.x; i < stages * stage_bytes / 16; i += 512)  // elements after the last filter stay zero
         reinterpret_cast<uint4*>(shared)[i] = make_uint4(0, 0, 0, 0);
     fence_async();
     __syncthreads();
@@ -196,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 magnitude[1] = max(magnitude[1], half > 0 ? most : 0);
 #endif
             }
-            ring.meet(magnitude);  // all have read dout, too
+            ring.meet(magnitude);  // also: all threads have read dout, so its memory is free
             fetch(tile + raws);
             const int e[2] = {ROUNDED ? exponent_for(magnitude[0]) : 0, ROUNDED ? exponent_for(magnitude[1]) : 0};
             wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
@@ -231,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 descriptor(shared_address(shared) + stage * stage_bytes + 2 * part_bytes, 1024, part_bytes);
             wgmma_fence();
 #pragma unroll
-            for (int i = 0; i < 4 * 128 && PLANES == 2; i += 128) {  // 16 pixels; the small ones first
+            for (int i = 0; i < 4 * 128 && PLANES == 2; i += 128) {  // 16 pixels per step; the smaller products first
                 wgmma<operand, true, true>(sum, a + low + i, b + i, i > 0);
                 wgmma<operand, true, true>(sum, a + i, b + low + i, 1);
             }
@@ -239,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             for (int i = 0; i < 4 * 128; i += 128) wgmma<operand, true, true>(sum, a + i, b + i, PLANES == 2 || i > 0);
             wgmma_commit();
             wgmma_wait<0>();
-            __syncwarp();  // its lanes have read the powers
+            __syncwarp();  // all lanes have read the powers
             if (lane == 0) arrive(ring.empty(stage));
 #pragma unroll
             for (int i = 0; i < STEPS * 32; ++i) total[i] += sum[i] * off * windows[i / 32];
@@ -256,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' results in the order of their index: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

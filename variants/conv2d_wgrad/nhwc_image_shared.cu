@@ -58,15 +58,20 @@
 // args   = ["parts", "dweight", "dbias?"]
 // ///
 //
-// A layer of LeNet in training is 30 million multiply-adds and a megabyte, no more than the launch of its kernels: what
-// counts is to read memory once, in one go, and to have no barrier in the loop. A block brings an image, zeros around
-// it, and its dout into shared memory, or a band of rows of both. A thread keeps the sums of one filter row of one
-// channel for K_REGS filters, S * K_REGS in registers, and goes through runs of PIXELS pixels: S + PIXELS - 1 loads at
-// stride 1 and one of dout's K_REGS filters per pixel, which neighbours read together, serve PIXELS * S * K_REGS
-// multiply-adds. A line of ones takes the place of the image for the bias. What the strips of a block have summed up is
-// added in order out of shared memory, what the blocks have by a second kernel, in an order that knows no GPU: the same
-// bits everywhere. Sizes are constants, so that no index costs a division by a variable. Limit: two launches and one
-// trip to memory each; expected to be 1 µs of multiply-adds for a layer of LeNet with 128 images.
+// A layer of LeNet in training has 30 million multiply-adds and a megabyte of data, which takes no longer than the
+// launch of its kernels. So the kernel must read memory once, with all loads in flight together, and have no barrier in
+// its inner loop. A block copies an image, with zeros around it, and the image's dout into shared memory, or a band of
+// rows of both.
+//
+// A thread keeps S * K_REGS sums in registers: those of one filter row and one channel for K_REGS filters. It processes
+// PIXELS neighbouring pixels at a time. At stride 1, S + PIXELS - 1 loads of the image and, per pixel, one load of
+// K_REGS values of dout, which neighbouring threads share, are used for PIXELS * S * K_REGS multiply-adds. For the
+// gradient of the bias, a line of ones replaces the image.
+//
+// The sums of a block's strips are added in order from shared memory, and a second kernel adds the sums of the blocks.
+// The order does not depend on the GPU, so the bits are the same on every GPU. Sizes are constants, so no index needs a
+// division by a variable. Limit: two launches and one access to memory each; expected to be 1 µs of multiply-adds for a
+// layer of LeNet with 128 images.
 
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>

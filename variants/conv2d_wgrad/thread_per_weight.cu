@@ -14,10 +14,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The sum as it is written, in the order of the pixels; threads beyond the weights add up the bias's gradient. Limit:
-// a layer has few weights and many pixels (LeNet's first layer 150 and 73,728 at N=128), so that most multiprocessors
-// idle while few threads wait for one load after another. In nhwc neighbours of a warp at least read neighbouring
-// channels of one pixel; in nchw they read addresses a plane or a filter position apart.
+// Each thread computes one weight's gradient as the formula says, adding the pixels up in their order; threads after
+// the last weight compute the gradient of the bias. Limit: a layer has few weights and many pixels (LeNet's first layer
+// 150 and 73,728 at N=128), so most multiprocessors are idle while few threads wait for one load after another. In
+// nhwc, neighbouring threads at least read neighbouring channels of one pixel; in nchw, their addresses are a plane or
+// a filter position apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

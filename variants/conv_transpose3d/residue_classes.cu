@@ -34,9 +34,10 @@
 // ] }]
 // ///
 //
-// A block has outputs of one residue modulo the stride along each axis. All its threads use the same taps, so the
-// weights are the same address for a warp, and a voxel is loaded once for FILTERS products. Limit: in nchw the outputs
-// of a warp lie stride apart, in nhwc its loads lie c apart; and all weights come from the L1 cache.
+// A block computes outputs whose coordinates have the same remainders after division by the stride. All its threads
+// then use the same taps of the filter, so a warp reads each weight from one address, and each voxel is loaded once for
+// FILTERS products. Limit: in nchw the outputs of a warp are `stride` elements apart, in nhwc its loads are c elements
+// apart; and all weights come from the L1 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -50,7 +51,8 @@ struct Sizes {
     int z, p, q;                        // depth, height and width of the output
 };
 
-// The taps of one axis that reach an output: `first` and every `next`-th one; the voxel of the first, and the step.
+// The taps along one axis that contribute to an output: tap `first`, and every `next`-th tap after it. `voxel` is the
+// coordinate that tap `first` reads; each following tap reads `step` voxels before it.
 struct Reaching { int first, next, voxel, step; };
 
 template <int stride, int dilation>

@@ -40,7 +40,8 @@ __device__ __forceinline__ float activated(float value) {
 #endif
 }
 
-// The sum over a block, in every thread. The first barrier keeps `shared` until all have read the previous sum.
+// Return the sum of `value` over the block, in every thread. The first barrier makes sure that all threads have read
+// the previous sum before `shared` is overwritten.
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -53,7 +54,8 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
     return value;
 }
 
-// The place and the channel of element i of a group, in the order in which it lies in memory.
+// Return the index in x, and the channel, of element i of a group. The elements of a group are numbered in the order of
+// their addresses.
 __device__ __forceinline__ size_t place_of(int group, int i) {
 #if NHWC
     return ((size_t)(group / GROUPS) * PIXELS + i / WIDTH) * (GROUPS * WIDTH) + group % GROUPS * WIDTH + i % WIDTH;

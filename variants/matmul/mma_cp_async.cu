@@ -18,13 +18,13 @@
 // shared = "STAGES * (BM + BN) * 128"
 // ///
 //
-// cp.async copies 16 bytes from global to shared memory without a register in between, and the thread goes on at once:
-// a number of source bytes of 0 writes zeros, which serves the edges. Each step's copies are one group. While a step is
-// multiplied, the copies of the next STAGES - 1 are in flight, so that the latency of HBM and L2 is hidden behind
-// matrix instructions. One barrier per step is enough: behind it every thread's copies of this step have arrived, and
-// nothing reads the stage of the step before any more, which is the one that is filled next. Limit: the first fragments
-// of a step are loaded while the tensor cores wait, and mma.sync itself, which reaches some 62 % of Hopper's tensor
-// cores; mma.cu goes on from here. After CUTLASS 2's multistage kernels for Ampere.
+// cp.async copies 16 bytes from global to shared memory without a register in between, and the thread continues at
+// once. With 0 source bytes it writes zeros, which fills tiles beyond the edges of the matrices. The copies of a step
+// are one group. While a step is multiplied, the copies of the next STAGES - 1 steps are in flight, which hides the
+// latency of HBM and L2. One barrier per step is enough: after the barrier, the copies of all threads for this step
+// have arrived, and no thread still reads the stage of the previous step, which is filled next. Limits: the tensor
+// cores wait while the first fragments of a step are loaded; mma.sync itself reaches some 62 % of Hopper's tensor
+// cores; mma.cu improves on this variant. After CUTLASS 2's multistage kernels for Ampere.
 
 #include <cuda_bf16.h>
 
@@ -33,7 +33,7 @@ constexpr int WM = 64, WN = 32;  // outputs of a warp
 constexpr int WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32;
 typedef unsigned short Bits;  // of a bf16, which this kernel only moves
 
-// sum += a * b: 16 x 8 outputs over a depth of 16; which thread holds which element is told in mma_plain.cu
+// sum += a * b: 16 x 8 outputs over a depth of 16. A comment in mma_plain.cu lists which thread holds which element.
 __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
@@ -41,7 +41,8 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4]
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices: threads 8 i to 8 i + 7 name the rows of matrix i, and to[i] is this thread's part of it.
+// Load four 8 x 8 matrices. Threads 8 i to 8 i + 7 pass the addresses of the rows of matrix i; to[i] receives this
+// thread's elements of matrix i.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], const Bits* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -16,13 +16,14 @@
 // block  = ["BM // 64 * (BN // 32) * 32"]
 // ///
 //
-// ldmatrix reads four 8 x 8 matrices at once and hands each thread the elements that mma.sync wants from it: each
-// thread only names one row of 16 bytes. With .trans it transposes the matrices, so that b, stored by rows, needs no
-// 2-byte loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products. The eight rows of a
-// matrix lie a whole tile row apart; instead of padding, the chunks of 16 bytes within a row are permuted by the row's
-// number (xor), so that eight rows at one chunk, and also the 16-byte stores that fill the tile, touch all 32 banks
-// once. Limit: the tiles still go through registers, and the tensor cores wait while the next ones are loaded. After
-// the shared memory layouts of CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
+// ldmatrix reads four 8 x 8 matrices at once and gives each thread the elements that mma.sync expects from it; each
+// thread passes the address of one row of 16 bytes. With .trans, ldmatrix also transposes the matrices, so b, stored by
+// rows, needs no 2-byte loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products. The
+// eight rows of a matrix are one row of the tile apart, so without a remedy they would meet in the same banks. Instead
+// of padding, the 16-byte chunks of a row are permuted: a chunk's index is xor-ed with the row's number. Then eight
+// rows at one chunk touch all 32 banks once, and so do the 16-byte stores that fill the tile. Limit: the tiles still go
+// through registers, and the tensor cores wait while the next ones are loaded. After the shared memory layouts of
+// CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
 
 #include <cuda_bf16.h>
 
@@ -31,7 +32,7 @@ constexpr int WM = 64, WN = 32;  // outputs of a warp
 constexpr int WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32;
 typedef unsigned short Bits;  // of a bf16, which this kernel only moves
 
-// sum += a * b: 16 x 8 outputs over a depth of 16; which thread holds which element is told in mma_plain.cu
+// sum += a * b: 16 x 8 outputs over a depth of 16. A comment in mma_plain.cu lists which thread holds which element.
 __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
@@ -39,7 +40,8 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4]
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices: threads 8 i to 8 i + 7 name the rows of matrix i, and to[i] is this thread's part of it.
+// Load four 8 x 8 matrices. Threads 8 i to 8 i + 7 pass the addresses of the rows of matrix i; to[i] receives this
+// thread's elements of matrix i.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], const Bits* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -75,14 +75,15 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One block per multiprocessor loops over tiles: the copying warp is at the next tile's first stages while the other
-// two warpgroups still store, so that the tensor cores wait only for the stores' instructions. stmatrix writes a bf16
-// tile to 2 KB slabs of shared memory per warp, and TMA stores them, clipped at the edges, without a barrier of the
-// block. Tiles are processed in groups of GROUP rows, so that operands of blocks that run at the same time stay in L2.
-// A cluster of two blocks fetches each half of b for both, although loads of b from L2 do not limit 128 x 256 tiles.
-// Behind the pass that transposes b the product starts as its blocks leave, and waits with a on its way to L2. Shapes:
-// the least waves times the time of a tile. Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's
-// persistent schedules and P. Shah, Outperforming cuBLAS (2024).
+// One block per multiprocessor loops over tiles. The copying warp already loads the next tile's first stages while the
+// other two warpgroups store their results, so the tensor cores wait only for the instructions of the stores. stmatrix
+// writes a bf16 tile to 2 KB slabs of shared memory per warp. TMA stores the slabs, clipped at the edges, without a
+// barrier of the block. Tiles are processed in groups of GROUP rows, so that operands of blocks that run at the same
+// time stay in L2. A cluster of two blocks fetches each half of b for both, although loads of b from L2 do not limit
+// 128 x 256 tiles. If a launch before transposes b, this kernel starts while the last blocks of that launch run, and
+// prefetches a into L2 until they end. The tile shape is the one with the smallest product of waves and time per tile.
+// Limit: power; the clock falls under load, as it does for cuBLAS. After CUTLASS's persistent schedules and P. Shah,
+// Outperforming cuBLAS (2024).
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
@@ -114,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0) {
-            if (PASS) {  // until b is there, a comes as far as L2
+            if (PASS) {  // until the launch that transposes b has ended, only prefetch a into L2
                 for (int step = 0; step < min(steps, STAGES); ++step) prefetch(&map_a, step * BK, walk[walk.first].row);
                 wait_for_launches_before();
             }

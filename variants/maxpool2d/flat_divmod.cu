@@ -14,9 +14,10 @@
 // args   = ["x", "out", "positions?", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// No thread but the last block's lies outside, whatever the planes' size, and warps run on from one row into the next,
-// so small planes are as fast as large ones. Limits: two integer divisions per output, some twenty instructions each,
-// and as before loads that wait for one another because the window's bounds are known only at run time.
+// The grid is flat: only the last block has threads without an output, whatever the size of a plane, and a warp
+// continues from the end of a row into the next row. So small planes are as fast as large ones. Limits: two integer
+// divisions per output, some twenty instructions each. As in `grid3d`, loads wait for one another, because the window's
+// bounds are known only at run time.
 extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, float* __restrict__ out,
 #if POSITIONS
                                                  unsigned char* __restrict__ positions,

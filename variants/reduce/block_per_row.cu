@@ -55,14 +55,14 @@ constexpr bool is_index = mode == Mode::argmax || mode == Mode::argmin;
 constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode == Mode::min || mode == Mode::argmin;
 constexpr int no_index = 0x7fffffff;
 
-// The result of no element: infinity of either sign, 1 or 0.
+// Return the value to start with: infinity for a minimum, -infinity for a maximum, 1 for a product, 0 for a sum.
 __device__ __forceinline__ float nothing() {
     if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
     return mode == Mode::prod ? 1.0f : 0.0f;
 }
 
-// Join a value, and its index, to the result of other elements. NaN counts before all numbers, and of equal ones the
-// first index.
+// Combine a value and its index with the result so far. For maximum and minimum, NaN takes precedence over all numbers,
+// and of equal values the one with the smallest index.
 __device__ __forceinline__ void join(float& result, int& index, float value, int at) {
     if (is_max || is_min) {
         const bool is_nan = value != value, was_nan = result != result;

@@ -85,11 +85,12 @@
 // programmatic = true
 // ///
 //
-// A thread has LANES neighbouring columns and requests ITEMS rows before it uses the first. A block is as wide as the
-// columns, if they are few, so that a warp reads several whole rows; a short axis gets a wider block with fewer rows.
-// Threads of one warp and column exchange results by shuffles, warps through shared memory, once per block. Columns
-// that no vector divides have narrower loads. columns_split gives the GPU PARTS blocks for each group of columns; the
-// second kernel joins their results in a fixed order. Limit: HBM, reading only.
+// Each thread reduces LANES neighbouring columns and loads ITEMS rows before it uses the first. If there are few
+// columns, a block is exactly as wide as they are, so that a warp reads several whole rows. For a short axis, a block
+// is wider and has fewer rows. Threads of a warp that share a column combine their results by shuffles; warps combine
+// theirs through shared memory, once per block. If no vector divides the number of columns, loads are narrower. In
+// columns_split, PARTS blocks share each group of columns, so that more of the GPU works; the second kernel combines
+// their results in a fixed order. Limit: HBM, reading only.
 
 #include <opbench/reduction.cuh>
 using namespace opbench;
@@ -103,9 +104,9 @@ typedef int Out;
 typedef T Out;
 #endif
 constexpr int ACROSS = WIDTH * LANES;                  // columns of a block
-constexpr int LINES = WIDTH < 32 ? BLOCK / 32 : ROWS;  // results of a column after shuffles
-constexpr int PITCH = WIDTH + 32 / LANES;              // so that neighbouring columns lie in different banks
-constexpr unsigned STEP = ROWS * PARTS;                // rows between two of a thread
+constexpr int LINES = WIDTH < 32 ? BLOCK / 32 : ROWS;  // partial results of a column in shared memory
+constexpr int PITCH = WIDTH + 32 / LANES;              // padded: neighbouring columns lie in different banks
+constexpr unsigned STEP = ROWS * PARTS;                // from one row of a thread to its next
 constexpr bool even = AXIS % (ITEMS * STEP) == 0;
 
 #if PARTS > 1

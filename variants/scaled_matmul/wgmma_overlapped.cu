@@ -33,11 +33,11 @@
 // args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
 // ///
 //
-// In wgmma the tensor cores wait while a tile is scaled and stored, and in a ping-pong each tile is half as large, so
-// that L2 delivers more bytes per product. Here tiles keep their size, and the tensor cores wait only until the sums
-// are scaled and packed, two bf16 in a register, which needs half as many registers: the other half holds the sums of
-// the next tile. Its first steps then overlap with the stores, one slab of 64 columns per step. Limit: power;
-// registers, of which 192 hold sums.
+// In wgmma the tensor cores wait while a tile is scaled and stored. A ping-pong schedule avoids this wait, but its
+// tiles are half as large, so L2 must deliver more bytes per product. Here tiles keep their size. The tensor cores wait
+// only until the sums are scaled and packed, two bf16 in one register. Packed sums need half as many registers, so the
+// sums of the next tile fit too, and its first steps overlap with the stores: one slab of 64 columns per step. Limit:
+// power; registers, of which 192 hold sums.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>
@@ -70,12 +70,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int row_in_tile = first + threadIdx.x / 32 % 4 * 16;  // of the warp
         const unsigned own_slabs = slabs + (threadIdx.x / 32 - 4) * EpilogueSmem<>::warp_bytes;
         float sum[1][BN / 2];
-        unsigned packed[BN / 4] = {};  // of the tile before: pairs of columns
-        int row = m, column = 0;       // of the warp in that tile; none at first, so that nothing is stored
+        unsigned packed[BN / 4] = {};  // results of the previous tile, two columns in each
+        int row = m, column = 0;       // the warp's part of the previous tile; row m: there is none, so store nothing
         const auto multiply = [&](int step, unsigned a) {
             multiply_bytes<types>(sum, a + first * 128, a + 128 * 128, step > 0);
         };
-        // Store 64 columns of the tile before through one of the warp's two slabs.
+        // Store 64 columns of the previous tile through one of the warp's two slabs.
         const auto store_part = [&](int part) {
             const unsigned slab = own_slabs + part % 2 * EpilogueSmem<>::slab_bytes;
             if (lane == 0) wait_for_reads<1>();  // the slab's last store has been read

@@ -17,10 +17,11 @@
 // args   = ["partial", "out", "cdiv(n, 16 * BLOCK)"]
 // ///
 //
-// Each block stages 16 elements per thread once and then reads them `rounds` times with 16 bytes per lane: four
-// wavefronts of 128 bytes per request without conflicts; a multiprocessor delivers one wavefront per cycle. A round
-// begins one thread further, so that no read of it repeats one that the compiler knows. The maximum makes every read
-// matter; it costs one instruction per 4 bytes, half of the rate of its unit.
+// Each block copies 16 elements per thread to shared memory once and then reads them `rounds` times, 16 bytes per lane.
+// Such a request of a warp is four wavefronts of 128 bytes without bank conflicts, and a multiprocessor delivers one
+// wavefront per cycle. Each round is shifted by one thread, so that the compiler cannot reuse a value that the thread
+// has read before. The maximum of all values is stored, so the compiler cannot remove a read; a maximum costs one
+// instruction per 4 bytes, half of the rate of its unit.
 __device__ __forceinline__ float max4(float best, float4 v) {
     return fmaxf(fmaxf(best, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
 }

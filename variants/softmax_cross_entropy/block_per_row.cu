@@ -20,9 +20,9 @@
 // args   = ["partial", "loss", "rows", "rows", "micro"]
 // ///
 //
-// Lanes read along the row, and no logarithm goes to memory: of the loss only a number per row, which a second kernel
-// adds in their order. Limits: three passes over the row, two of them in a cache; barriers; short rows leave most
-// threads idle.
+// Neighbouring threads read neighbouring elements of a row. The logarithms of the probabilities are not stored: each
+// row stores one number, its loss, and a second kernel adds these numbers in order. Limits: three passes over the row,
+// two of them from a cache; barriers; short rows leave most threads idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -30,7 +30,8 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum or sum over a block, in every thread. The first barrier keeps `shared` until all have read it.
+// Return the maximum or sum over the block, in every thread. The first barrier makes sure that all threads have read
+// the previous result before `shared` is overwritten.
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll

@@ -37,8 +37,8 @@
 // has room for a whole row of 128256 bf16 elements: a quarter of its 256 KB lies in registers, the rest in shared
 // memory. Each thread reads only vectors that it has copied itself, so that the only barriers are those of the maximum
 // and the sum. As soon as a vector's gradient is stored, the same vector of the next row is fetched to its place. So
-// reads and writes overlap, and DRAM rests only while exponentials of the row are added up. Limit: HBM. Rows of 50304
-// bf16 elements fit into registers, and the previous variant with CLUSTER=1 is faster.
+// reads and writes overlap, and DRAM is idle only while a row's exponentials are summed. Limit: HBM. Rows of 50304 bf16
+// elements fit into registers; for them the previous variant with CLUSTER=1 is faster.
 
 #include <opbench/activations.cuh>
 #include <opbench/loss.cuh>
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         Pack* target = dlogits + (size_t)number * VECTORS + threadIdx.x;
         const bool more = number + gridDim.x < rows;
 #pragma unroll
-        for (int k = ITEMS - 1; k >= 0; --k) {  // what lies in shared memory first: its copies take no registers
+        for (int k = ITEMS - 1; k >= 0; --k) {  // vectors in shared memory first: copies to it need no registers
             if (!exists(k)) continue;
             const Pack pack = row.pack(k);
             const int column = (k * THREADS + threadIdx.x) * LANES;

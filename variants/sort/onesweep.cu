@@ -69,26 +69,28 @@
 // define    = { LATE = "1", EARLY = "1", AHEAD = "8" }
 // ///
 //
-// How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
-// Merrill, Onesweep, arXiv 2206.01784). A block has one tile. For each digit it publishes how many keys the tile has,
-// and adds up the numbers of the tiles before, AHEAD loads at a time from the nearest tile on, until it meets a sum
-// over all tiles up to there. State and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own
-// number and 2 * pass + 2 for a sum, so that one array serves all passes. A block takes its tile when it starts: the
-// blocks that it waits for are running. Limit: HBM, 36 bytes per key, votes that rank the keys, and waits.
+// How often a digit occurs does not depend on the order of the keys, so one kernel counts the digits of all passes
+// (Adinets and Merrill, Onesweep, arXiv 2206.01784). In each pass, a block sorts one tile of keys. For each digit it
+// publishes how many keys of its tile have the digit, and it needs this number for all tiles before. So it looks back:
+// it reads what the tiles before published, AHEAD loads at a time from the nearest tile on, and adds the numbers up
+// until it reads a sum over all tiles up to there. State and number are one word. Its upper four bits are 2 * pass + 1
+// if the number is of this tile alone and 2 * pass + 2 if it is a sum, so that one array serves all passes. A block
+// takes the next tile when it starts, so that the blocks that it waits for are running. Limit: HBM, 36 bytes per key;
+// votes that rank the keys; and waits.
 //
-// In `onesweep_late_look_back` a block publishes its numbers, puts its keys in order in shared memory, and looks back
-// only then: the tiles before have had time to publish their sums, so that it waits less and meets a sum sooner. The
+// In `onesweep_late_look_back` a block publishes its numbers, sorts its keys in shared memory, and only then looks
+// back. Meanwhile the tiles before had time to publish their sums, so the block waits less and reads fewer words. The
 // compiler may use as many registers as RESIDENT blocks per multiprocessor leave.
 //
 // In `onesweep_early_counts` each warp counts its digits by atomics and publishes them before the votes. The sums over
-// warps and digits are then known, so that a vote gives the place of a key in the tile, and the key goes there at once:
-// no register keeps its rank, and more keys fit in a block.
+// warps and digits are then known, so a vote gives the place of a key in the tile, and the thread writes the key there
+// at once. No register keeps a rank, and more keys fit in a block.
 
 #include <opbench/radix_digits.cuh>
 using namespace opbench;
 
 constexpr int DIGITS = 256, WARPS = BLOCK / 32;
-constexpr int COUNTING = 512, COPIES = 8;  // threads, and copies of each counter, of the kernel that counts
+constexpr int COUNTING = 512, COPIES = 8;  // of sort_count_all: threads, and copies of each counter
 constexpr unsigned NUMBER = 0x0fffffffu;   // the bits of a word's number
 typedef unsigned Bits;                     // of an element of any type
 static_assert(BLOCK >= DIGITS, "a thread for each digit");
@@ -105,8 +107,9 @@ __device__ __forceinline__ unsigned* words_of(unsigned* sums, int tile) {
     return sums + 4 * DIGITS + 4 + tile * DIGITS;
 }
 
-// Call body(k, place) for each key of this thread, in the order of the keys in the warp's part of the tile. The places
-// of a digit are numbers from counts[digit] on; `counts` is the warp's own and becomes the next places.
+// Call body(k, place) for each key of this thread. Keys with the same digit get consecutive places, in the order of the
+// keys in the warp's part of the tile, and the first place is counts[digit]. Each warp has its own `counts`; afterwards
+// counts[digit] is the next free place.
 template <int shift, class Body>
 __device__ __forceinline__ void for_each_place(const unsigned (&keys)[ITEMS], int* counts, const Body& body) {
     const int lane = threadIdx.x % 32;

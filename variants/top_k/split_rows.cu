@@ -28,11 +28,11 @@
 // args   = ["x", "best", "values", "indices"]
 // ///
 //
-// All multiprocessors read, whatever the number of rows. Most elements cost one comparison of floats with the k-th best
-// of the part; only the others become keys, and a warp without others goes to the barrier at once. Each chunk has one
-// barrier, which also tells all threads whether the candidates must be sorted. Loads ahead of the comparisons take the
-// registers of the fourth block on a multiprocessor, and gain nothing. Limit: HBM, reading only, at half of its rate, as
-// the blocks wait for their loads; for short parts the sorts.
+// All multiprocessors read, even if there are few rows. Most elements cost only a comparison of floats with the k-th
+// best of the part. Only larger elements are converted to keys, and a warp without larger elements goes to the barrier
+// at once. Each chunk has one barrier, which also passes on whether the candidates must be sorted. Loads ahead of the
+// comparisons would need the registers of the fourth block on a multiprocessor, and gain nothing. Limit: HBM, reading
+// only, at half of its rate, as the blocks wait for their loads; for short parts the sorts.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -88,7 +88,8 @@ struct Best {
         if (threadIdx.x == 0) *count = 0;
         __syncthreads();
     }
-    // Begin with the first SORT keys, so that few of the others are candidates; `key(i)` is 0 after the last one.
+    // Start from the first SORT keys, sorted, so that few later keys become candidates. `key(i)` is 0 if there is no
+    // key i.
     template <class KeyOf>
     __device__ __forceinline__ Best(Key* keys_, int* count_, const KeyOf& key) : keys(keys_), count(count_) {
         for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = key(i);
@@ -98,9 +99,11 @@ struct Best {
         threshold = keys[K - 1];
     }
 
-    // Add those of each thread's elements that are among the best. Bit i of `waiting` selects element i of `items`;
-    // `key(i)` is 0 for an element that does not exist. The barrier tells all threads whether candidates must be sorted:
-    // a thread sees it at the place of its own candidate.
+    // Insert the elements of all threads that are among the K best. Bit i of `waiting` is set if this thread's element
+    // i still has to be compared; `key(i)` is its key, or 0 if the element does not exist. An element above the
+    // threshold becomes a candidate. The block sorts after the last elements, and when half of the places for
+    // candidates are taken: the thread that takes such a place votes for it, and the barrier passes the vote to all
+    // threads. Repeat while candidates find no place.
     template <int items, class KeyOf>
     __device__ __forceinline__ void add(unsigned waiting, const KeyOf& key, bool last) {
         for (int candidates = PLACES + 1; candidates > PLACES;) {

@@ -13,9 +13,10 @@
 // args   = ["x", "out", "n", "c", "h", "w", "scale"]
 // ///
 //
-// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
-// store is contiguous, and all of them share their weights. Limits: three integer divisions per output and two more for
-// its source, by sizes known only at run time; loads and stores of one element.
+// The first variant for nhwc. Neighbouring threads compute neighbouring channels of one pixel, so every load and store
+// of a warp is coalesced, and all channels of a pixel have the same interpolation weights. Limits: five integer
+// divisions per output by sizes known only at run time, three for its coordinates and two for its source pixel; each
+// load and store moves one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -33,7 +34,7 @@ extern "C" __global__ void upsample2d_nhwc_flat_divmod(const T* __restrict__ x, 
     const int column = (int)(pixel % q), row = (int)(pixel / q % p);
     const T* image = x + (size_t)(pixel / q / p) * h * w * c + channel;
 #if BILINEAR
-    // The position in units of half an output pixel, where it is a whole number.
+    // The position in units of half an output pixel; in these units it is a whole number.
     const int down = max(2 * row + 1 - scale, 0), along = max(2 * column + 1 - scale, 0);
     const int top = down / (2 * scale), left = along / (2 * scale);
     const float lower = (float)(down - top * 2 * scale) / (2 * scale);

@@ -21,25 +21,27 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// At scale 2 and COLUMNS = 2 a thread reads a float4 of each row. A row is first added up, by its columns' weights, to
-// the small pixels under it, then as a whole by its own. Bilinear rows serve two small ones and are read twice, the
-// second time out of a cache, as are the vectors to the left and right. The vectors' width follows from what the rows
-// and a thread's pixels divide by. Limit: HBM.
+// A thread computes COLUMNS small pixels; at scale 2 and COLUMNS = 2 it reads a float4 of each row of dout. For each
+// small pixel it first sums up the elements of a row with the weights of their columns, and then multiplies the sum by
+// the weight of the row. Bilinear rows contribute to two small rows, so they are read twice, the second time from a
+// cache; the same holds for the vectors to the left and right. A vector is the widest that divides both the rows and a
+// thread's pixels. Limit: HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int P = SCALE * H, Q = SCALE * W;
-constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
+constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // large pixels beyond those over a small one that also use it
 constexpr int GROUPS = (W + COLUMNS - 1) / COLUMNS;
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, Q, COLUMNS* SCALE);
 constexpr int SHIFT = (WIDTH - REACH % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
 constexpr int VECTORS = (SHIFT + COLUMNS * SCALE + 2 * REACH + WIDTH - 1) / WIDTH;
 constexpr int OUT_WIDTH = W % COLUMNS != 0 ? 1 : sizeof(T) * COLUMNS <= 16 ? COLUMNS : 16 / sizeof(T);
 
-// By which weight, along one axis, a large pixel `offset` from the first over a small one was made of that, which is
-// the first or last of its axis, or neither. Known to the compiler but for the borders.
+// Return the weight, along one axis, of a small pixel in a large pixel of the forward pass. `offset` is the large
+// pixel's distance from the first large pixel over the small one; `first` and `last`: the small pixel is the first or
+// the last of its axis. Except at these borders, the compiler knows the weight.
 __device__ __forceinline__ float weight(int offset, bool first, bool last) {
 #if BILINEAR
     const int away = 2 * offset + 1 - SCALE;  // in units of 1 / (2 SCALE)
