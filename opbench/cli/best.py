@@ -35,12 +35,15 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     from opbench.kernels.folders import Catalog
     from opbench.report.book import book_lines
     from opbench.results.book import Book, make_book
+    from opbench.results.files import run_file
 
     catalog = Catalog(roots)
     operator_names = catalog.operator_names()
     # An operator's name is not a path, even if a file or folder has the same name, unless the folder contains a run.
     sources = [
-        Path(name) for name in names if Path(name).exists() and (name not in operator_names or _is_run(Path(name)))
+        Path(name)
+        for name in names
+        if Path(name).exists() and (name not in operator_names or run_file(Path(name)).is_file())
     ]
     operators = [name for name in names if Path(name) not in sources]
     for name in operators:
@@ -63,21 +66,14 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(book_lines(best)))
 
 
-def _is_run(path: Path) -> bool:
-    """Return whether a folder contains the results of a run."""
-    return any(path.glob("results.jsonl*"))
-
-
 def _timed_runs() -> list[Path]:
     """Return the runs below reports/ that were measured on a GPU; raise UsageError if there is none."""
-    from opbench.results.files import read_run
+    from opbench.results.files import read_run, run_files
 
-    run_folders = []
-    for folder in sorted({file.parent for file in RUNS_FOLDER.glob("*/results.jsonl*")}):
-        if read_run(folder).header.backend == "cuda":
-            run_folders.append(folder)
+    folders = [file.parent for file in run_files(RUNS_FOLDER)]
+    run_folders = [f for f in folders if f.parent == RUNS_FOLDER and read_run(f).header.backend == "cuda"]
     if not run_folders:
-        nested_runs = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
+        nested_runs = [folder for folder in folders if folder.parent.parent == RUNS_FOLDER]
         example = f", such as {nested_runs[0]}" if nested_runs else ""
         raise UsageError(
             f"no GPU run was found in {RUNS_FOLDER}/; name a run{example}, or measure one with: opbench run quick "
@@ -92,11 +88,11 @@ def _timed_runs() -> list[Path]:
 @click.argument("run", type=click.Path(path_type=Path, exists=True))
 def open_command(run: Path) -> None:
     """Open the page of RUN in the browser, and print its path."""
-    from opbench.results.files import run_files
+    from opbench.results.files import run_file, run_files
 
     pages = [run] if run.is_file() else [run / name for name in PAGE_NAMES if (run / name).is_file()]
     if not pages:
-        runs = [] if _is_run(run) else run_files(run)
+        runs = [] if run_file(run).is_file() else run_files(run)
         remedy = (
             f"open a run in it: {next_command('open', runs[0].parent)}"
             if runs

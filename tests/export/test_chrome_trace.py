@@ -42,6 +42,9 @@ def test_a_run_without_times_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path: Path) -> None:
+    old = tmp_path / "reports" / "old"
+    old.mkdir(parents=True)
+    (old / "results.jsonl.bak").touch()  # not the name of a run's file
     refused(cli("best"), 2, "no GPU run was found in reports/", "opbench run quick")
     written(tmp_path / "reports" / "a" / "deeper", relu_run())
     refused(cli("best"), 2, "name a run, such as reports/a/deeper")
@@ -54,4 +57,5 @@ def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path
     told = json.loads(cli("best", "relu", "--json").stdout)
     assert {entry["operator"] for entry in told["entries"]} == {"relu"}
     refused(cli("best", "rellu", tmp_path / "reports/quick"), 2, "did you mean 'relu'")
-    refused(cli("open", tmp_path / "reports"), 2, "has no page", "opbench report")
+    refused(cli("open", old), 2, "has no page", "opbench report")
+    refused(cli("open", tmp_path / "reports"), 2, "has no page", "opbench open reports/a/deeper")
