@@ -24,6 +24,11 @@ def shipped_folder(folder: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
+def shipped_suites() -> list[Path]:
+    """Return the files of the suites that ship with opbench, sorted by file name."""
+    return sorted(shipped_folder("suites").glob("*.toml"))
+
+
 def checkout() -> Path | None:
     """Return the source tree that opbench runs from; None if opbench was installed from a wheel."""
     root = PACKAGE.parent

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from opbench.errors import OpbenchError
 from opbench.kernels.folders import Catalog
-from opbench.paths import shipped_folder
+from opbench.paths import shipped_suites
 
 Completions = list[CompletionItem]
 
@@ -79,7 +79,7 @@ def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def _suites() -> list[str]:
-    return sorted(path.stem for path in shipped_folder("suites").glob("*.toml"))
+    return sorted(path.stem for path in shipped_suites())
 
 
 def _catalog(context: click.Context) -> Catalog:

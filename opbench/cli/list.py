@@ -15,7 +15,7 @@ from opbench.cli.options import BACKENDS, cases_option, json_option, variants_op
 from opbench.errors import unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
-from opbench.paths import shipped_folder
+from opbench.paths import shipped_suites
 from opbench.units import wrap_last_column
 
 Listed = Mapping[str, str | Sequence[str]]
@@ -133,8 +133,7 @@ def _suites(*_: object) -> Sequence[Listed]:
     """List the shipped suites with their titles."""
     import tomllib
 
-    paths = sorted(shipped_folder("suites").glob("*.toml"))
-    return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in paths]
+    return [{"name": f"suites/{p.name}", "title": tomllib.loads(p.read_text())["title"]} for p in shipped_suites()]
 
 
 def _cases(

@@ -18,7 +18,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
-from opbench.paths import next_command, path_from_here, shipped_folder
+from opbench.paths import next_command, path_from_here, shipped_folder, shipped_suites
 from opbench.records import read_toml
 from opbench.results.header import SkippedVariants
 from opbench.running.shapes import accepts, examples_of, shapes_like, with_supported_dtype
@@ -128,7 +128,7 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
         return path
     if path.suffix in ("", ".toml") and candidate.is_file():
         return candidate
-    suites = [p.stem for p in shipped_folder("suites").glob("*.toml")]
+    suites = [p.stem for p in shipped_suites()]
     if path.is_dir():
         raise UsageError(
             f"{path}: this is a folder, not the file of a suite; name a .toml file, such as {path / 'own.toml'}, or a "

@@ -12,10 +12,10 @@ import pytest
 
 from opbench.graph.passes import PASSES
 from opbench.graph.zoo import NETWORKS
-from opbench.paths import shipped_folder
+from opbench.paths import shipped_suites
 from support.common import CATALOG, RELU
 
-SUITES = {path.stem for path in shipped_folder("suites").glob("*.toml")}
+SUITES = {path.stem for path in shipped_suites()}
 
 
 def offered(line: str, cwd: Path) -> set[str]:

@@ -12,11 +12,11 @@ import pytest
 
 from opbench.kernels.case import select
 from opbench.kernels.folders import case_named
-from opbench.paths import shipped_folder
+from opbench.paths import shipped_folder, shipped_suites
 from opbench.running.suite import read_suite
 from support.common import CATALOG, Cli
 
-SUITES = sorted(shipped_folder("suites").glob("*.toml"))
+SUITES = shipped_suites()
 
 
 def test_list_shows_what_lies_in_the_folders(cli: Cli) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from opbench import api
 from opbench.errors import UsageError
-from opbench.paths import shipped_folder
+from opbench.paths import shipped_suites
 from opbench.report.run import traffic_columns
 from opbench.results.rows import rows
 from opbench.running.suite import read_suite, suite_for_variants
@@ -179,7 +179,7 @@ def test_a_networks_globs_may_name_the_operator(tmp_path: Path) -> None:
     assert "conv2d/torch" in found and "linear/torch" not in found and "maxpool2d/window_constant" in found
 
 
-@pytest.mark.parametrize("path", sorted(shipped_folder("suites").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", shipped_suites(), ids=lambda p: p.stem)
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
 def test_shipped_suites_expand_without_doubles(path: Path, backend: str) -> None:
     cases = read_suite(path, CATALOG, backend).cases
