@@ -10,10 +10,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A quarter of the instructions that move data; a thread issues 2 x UNROLL loads of 16 bytes before it adds. STREAM
-// marks the part evict-first: the next micro-batch overwrites it. Limit: HBM, at three passes over the arena.
+// Vectors of 16 bytes need a quarter of the load and store instructions. A thread issues 2 x UNROLL loads before it
+// adds. STREAM marks the loads of the part evict-first, because the next micro-batch overwrites the part. Limit: HBM,
+// at three passes over the arena.
 
-// Each element is read before it is written, by the same thread: the new total may be the old one.
+// Total and new total may be the same array: the same thread reads an element before it writes it.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     accumulate_vectorised(const float* total, const float* __restrict__ part, float* new_total, int n) {
     // all [n], aligned to 16 bytes

@@ -75,14 +75,15 @@
 // ]
 // ///
 //
-// In wgmma one block fills a multiprocessor, so nothing hides its start, its end and the wait for its scores. Here two
-// blocks fit: a warp of the warpgroup with the most keys copies, and scores and weights share registers, because a
-// warpgroup waits for its products, while the others compute exponentials. What is subtracted before the exponential
-// rises only if a score exceeds it by more than 8; until then nothing is rescaled. A last tile is half as wide if the
-// rest is masked. With SPLIT = 2, for few heads, each warpgroup has every second tile of keys of the same 64 queries;
-// one block fills a multiprocessor, and starts before the previous launch has ended. Limit: instructions. 64 x 128
-// scores take a warp 512 cycles of exponentials, as many of products, and 470 instructions. Ideas: Shah et al.,
-// "FlashAttention-3" (2024); Dao et al., "Flash-Decoding" (2023).
+// In wgmma one block fills a multiprocessor, so nothing hides the block's start, its end and the wait for its scores.
+// Here two blocks fit on a multiprocessor, because a block has no warpgroup that only copies: one warp of the warpgroup
+// with the most keys also copies, and scores and weights share registers. While a warpgroup waits for its products, the
+// others compute exponentials. The value that is subtracted before the exponential is raised only if a score exceeds it
+// by more than 8; otherwise nothing is rescaled. A last tile is half as wide if its other half is masked. With SPLIT =
+// 2, for few heads, the two warpgroups take turns with the tiles of keys, for the same 64 queries; one block fills a
+// multiprocessor, and starts before the previous launch has ended. Limit: instructions. For 64 x 128 scores, a warp
+// needs 512 cycles of exponentials, as many of products, and 470 instructions. Ideas: Shah et al., "FlashAttention-3"
+// (2024); Dao et al., "Flash-Decoding" (2023).
 
 #include <opbench/activations.cuh>
 #include <opbench/ring.cuh>
@@ -96,7 +97,8 @@ constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
 constexpr float SLACK = 8.0f;  // weights are at most 2 ** SLACK
 typedef Ring<STAGES, TILE_BYTES, 1, 2 / SPLIT> Stages;
 
-// Rows of a warpgroup's scores: what is subtracted before the exponential, and sums of weights.
+// The softmax of a thread's two rows: the values that are subtracted before the exponential, and the sums of the
+// weights.
 struct Softmax {
     float shift[2] = {NONE, NONE}, sum[2] = {}, factor[2];
 
@@ -138,11 +140,11 @@ struct Softmax {
     }
 };
 
-// Elements from a sequence or a head to the next.
+// Distances in elements between neighbouring sequences and between neighbouring heads.
 struct Strides { unsigned batch, head; };
 
-// The maps have depth, token, head and sequence as coordinates, whatever the layout; out: rows of DEPTH, a token's next
-// OUT_STRIDE elements further; logsumexp [batch][heads][queries]
+// The coordinates of the tensor maps are depth, token, head and sequence, in every layout. out has rows of DEPTH
+// elements; the rows of neighbouring tokens are OUT_STRIDE elements apart. logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
     attention_wgmma_blocks(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                            const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out,
@@ -154,9 +156,10 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
     const unsigned memory = shared_address(shared), rings = memory + QUERY_BYTES;
     const unsigned barriers = rings + SPLIT * Stages::bytes, query_full = barriers + SPLIT * Stages::barrier_bytes;
     const unsigned sequence = blockIdx.z, head = blockIdx.x;
-    const int first = (CAUSAL ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * BM;  // causal: the longest first
+    const int first = (CAUSAL ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * BM;  // causal: most keys first
     const int causal_offset = keys - queries;
-    // With SPLIT, each warpgroup has every second tile of keys, in a ring of its own; without, other queries.
+    // With SPLIT, the warpgroups take turns with the tiles of keys, each with a ring of its own; otherwise each
+    // warpgroup has other queries.
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
     const int part = SPLIT > 1 ? group : 0;
     const int first_row = first + (SPLIT > 1 ? 0 : group * 64);
@@ -173,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
     wait_for_launches_before();
     let_next_launch_start();
 
-    // A warp of the warpgroup with the most keys copies tiles. It waits for stages that were read a step before.
+    // One warp of the warpgroup with the most keys copies tiles. It waits only for stages that were read one step
+    // before.
     const int copies = warp == (SPLIT > 1 ? part : 1) * 4 ? 2 * tiles_until(first + BM) : 0;
     int copy = 0;
     auto copy_until = [&](int end) {
@@ -243,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
     };
 
     wait_for(query_full, 0);
-    if constexpr (SPLIT > 1) {  // the scores of the next tile are multiplied ahead
+    if constexpr (SPLIT > 1) {  // start the next tile's scores before this tile's values
         float score[1][SCORES];
         unsigned weights[BN / 16][4];
         unsigned keys_stage = ring.stage;

@@ -71,8 +71,9 @@
 // ]
 // ///
 //
-// The first variant: each step as it is defined. Limit: weights and slopes, which need far more memory than all
-// tensors, are written once and read two or three times; each product reads both of its operands from a cache.
+// The first variant: each step as it is defined. Limit: weights and slopes (the gradients of the scores) need far more
+// memory than all tensors; they are written once and read two or three times. Each product reads both of its operands
+// from a cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -81,7 +82,7 @@ typedef float T;
 #endif
 constexpr int SHARE = HEADS / KV_HEADS;  // query heads of a key head
 
-// Elements from a sequence, a head or a token to the next.
+// Distances in elements between neighbouring sequences, heads and tokens.
 struct Strides { long long batch, head, token; };
 
 // out, dout: rows of depth; delta [batch * HEADS][queries]

@@ -13,9 +13,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first variant: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions
-// by sizes known only at run time, some twenty instructions each, and a loop whose bounds are known only at run time,
-// so that each load waits for the last.
+// The first variant: consecutive threads write consecutive outputs, whatever the size of a plane. Limits: integer
+// divisions by sizes known only at run time, some twenty instructions each; the bounds of the loop are known only at
+// run time, so each load waits for the one before.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -49,12 +49,12 @@
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w, UNROLL * DOWN))" }
 // ///
 //
-// Neighbouring lanes have neighbouring channels, so that every access is of whole sectors, and each keeps its channels'
-// sums in registers; a block's rows of lanes are pixels, and a tree reduction in shared memory adds them. The number of
-// parts depends only on the problem, and the order of each sum is fixed: the same bits on every GPU. x - mean is formed
-// before anything is multiplied, so that a mean of many deviations loses no precision. BACKWARDS applies the sums from
-// the end of the images, where the L2 cache still holds what was read last. Limits: nhwc_split has 4 bytes (2) per
-// access; nhwc_vector is bound by HBM, which both images cross twice.
+// Neighbouring lanes process neighbouring channels, so accesses use whole sectors, and each thread keeps the sums of
+// its channels in registers. The rows of threads in a block process different pixels; a tree reduction in shared memory
+// adds their sums. The number of parts depends only on the problem, and the order of each sum is fixed, so the bits are
+// the same on every GPU. x - mean is computed before any product, so that a mean of many standard deviations loses no
+// precision. With BACKWARDS, the second pass starts from the end of the images, which the L2 cache still holds. Limits:
+// nhwc_split has 4 bytes (2) per access; nhwc_vector is bound by HBM, through which both images pass twice.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

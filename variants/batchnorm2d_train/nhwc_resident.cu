@@ -24,10 +24,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Deep layers have many channels of few pixels: a block holds all pixels of a few channels in registers, so that mean,
-// squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of a
-// pixel, a whole sector. The variance is of two passes, as in the first variant, over registers. Limits: up to 32 words
-// per thread; few channels make few blocks. This is the minimum of HBM traffic: one read, one write.
+// Deep layers have many channels and few pixels. A block keeps all pixels of a few channels in registers, so x is read
+// once for the mean, the variance and the result, and no kernel waits for another. With ACROSS = 2 a block reads 32
+// bytes of a pixel, a whole sector. As in the first variant, the variance is computed after the mean, from the
+// deviations; both passes read registers. Limits: up to 32 words per thread; few channels make few blocks. HBM traffic
+// is minimal: one read, one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

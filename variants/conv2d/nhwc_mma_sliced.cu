@@ -48,12 +48,13 @@
 // define    = { ALIGNED = "c % 4 == 0" }
 // ///
 //
-// One image of a deep layer makes few tiles but a long sum: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
-// a sum of thousands; 108 of 16 x 32 keep more of the multiprocessors busy. As the previous variant, with the depth of
-// a tile shared by the warps of its block. A warp copies itself what it multiplies, so that no barrier stands in the
-// loop and warps wait for their own copies only; the sums are exchanged through shared memory and added in the order of
-// the stretches. It needs no workspace and no second kernel, as split depths do, but more bytes for a tile so small:
-// limited by what a multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
+// For one image, a deep layer has few tiles with long sums: 12 x 12 pixels x 384 channels are 60 tiles of 32 x 32, each
+// with sums of thousands of products; 108 tiles of 16 x 32 use more of the multiprocessors. This is the previous
+// variant, except that the warps of a block divide the depth of a tile. Each warp copies the operands that it
+// multiplies, so the loop has no barrier, and a warp waits only for its own copies. The warps exchange their sums
+// through shared memory and add them in the order of their parts of the depth. Unlike a depth that is split over
+// blocks, this needs no workspace and no second kernel, but a small tile needs more bytes per product. Limit: the bytes
+// that a multiprocessor gets from L2. Idea: CUTLASS, "sliced-K".
 
 #include <opbench/image_rows.cuh>
 #include <opbench/overlap.cuh>

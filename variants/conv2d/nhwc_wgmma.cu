@@ -92,16 +92,19 @@
 // ]
 // ///
 //
-// A convolution is the product of windows by filters, and an im2col tensor map makes TMA loop over windows as if they
-// were rows: from the first one it takes BM of them, along a row of the output, then down, then into the next image, of
-// each the pixel at (r, s), as zeros where that lies outside. So the kernel is matmul's, except for the order of its
-// depth: filter positions, and channels within. With mma.sync each thread finds and masks its own addresses, which
-// costs as much as the products. TF32 is rounded by TMA, to nearest even. A block stays and takes tiles in turn; its
-// bf16 results leave through slabs of shared memory, again by TMA. Of 96 channels the second step of a position has 32,
-// and nothing is multiplied by the zeros beyond. A residual is read by the epilogue, four bytes per lane, while the
-// tensor cores wait; in nhwc_wgmma_bf16_residual TMA brings it into the slabs while they work. Limit: L2, as each pixel
-// is fetched r s times, and with 64 filters half of a tile of 128 columns would be empty, so that BN is 64 there and
-// shared memory limits. After CUTLASS's implicit_gemm for sm90 (warp-specialised, im2col mode).
+// A convolution is the product of windows by filters. An im2col tensor map makes TMA treat windows as rows of a matrix:
+// from a first window on, TMA takes BM windows along a row of the output, then the next rows, then the next image. Of
+// each window it copies the pixel at filter position (r, s), or zeros if the pixel is outside the image. So this kernel
+// is matmul's, with a depth that goes through filter positions and the channels of each. With mma.sync, in contrast,
+// each thread computes and masks its own addresses, which takes as long as the products. TMA rounds to TF32, to nearest
+// even.
+//
+// A block processes several tiles. It stores bf16 results to slabs of shared memory, and TMA copies the slabs to the
+// output. With 96 channels, the second step of a filter position has 32 channels, and the zeros after them are not
+// multiplied. The epilogue reads a residual with four bytes per lane, while the tensor cores wait; in
+// nhwc_wgmma_bf16_residual TMA loads it into the slabs while they work. Limit: L2, as each pixel is fetched r s times.
+// With 64 filters half of a tile of 128 columns would be empty, so BN is 64 there, and shared memory is the limit.
+// After CUTLASS's implicit_gemm for sm90 (warp-specialised, im2col mode).
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

@@ -58,13 +58,13 @@
 // requires  = ["c % 4 == 0"]
 // ///
 //
-// A small map has few tiles but a long sum: 16 images of 7 x 7 pixels and 512 filters are 28 tiles of 128 x 128, for
-// 132 multiprocessors. The SPLIT blocks of a cluster divide the depth of a tile, filter positions and channels, and
-// each has its own ring of stages. Then each leaves its sums in its shared memory, adds a part of the rows of all of
-// them in the order of the blocks, through distributed shared memory, and stores these rows. So no workspace and no
-// second launch is needed, as they are when blocks without a cluster split the depth. Limit: L2, as a narrow tile reads
-// more bytes for each product; wide tiles and 8 blocks read fewest, and have the longest exchange. Idea: split-K in
-// CUTLASS, with the cluster of Hopper instead of a workspace.
+// A small image has few tiles but long sums: 16 images of 7 x 7 pixels and 512 filters are 28 tiles of 128 x 128, for
+// 132 multiprocessors. So the SPLIT blocks of a cluster divide the depth of a tile (filter positions and channels),
+// each with its own ring of stages. Each block then leaves its sums in its shared memory. Through distributed shared
+// memory, each block reads some rows of the sums of all blocks, adds them in the order of the blocks, and stores these
+// rows. So neither a workspace nor a second launch is needed, unlike a depth that is split over blocks without a
+// cluster. Limit: L2, as a narrow tile reads more bytes for each product; wide tiles and 8 blocks read fewest, and have
+// the longest exchange. Idea: split-K in CUTLASS, with the cluster of Hopper instead of a workspace.
 
 #include <opbench/partials.cuh>
 #include <opbench/ring.cuh>

@@ -56,15 +56,17 @@
 // args   = ["dout", "weight", "skip?", "out?", "dimage"]
 // ///
 //
-// A layer of LeNet is 60 million additions and multiplications and a megabyte, no more than the launch of its kernel: a
-// block per image, or per band of its rows, reads dout and the filters once, the latter turned so that channels are
-// innermost, and needs two barriers in all. A thread keeps C_REGS channels of RUN pixels of a row in registers. It goes
-// through the rows of dout that reach its own, which is index arithmetic at any stride, and through its part of the
-// filters: a window of dout and S * C_REGS weights make up to RUN * S * C_REGS multiply-adds. Where a run is the whole
-// row, what lies beyond dout's edge is known to the compiler and left out; otherwise there is a rim of zeros. SPLIT
-// threads share the filters, so that an image makes enough threads, and their sums are added in order out of shared
-// memory, by which the stores get contiguous too. Sizes are constants. Limit: the launch and one trip to memory, beside
-// which a layer of LeNet's multiply-adds are expected to take 1.3 µs with 128 images.
+// A layer of LeNet has 60 million additions and multiplications and a megabyte of data, which takes no longer than the
+// launch of its kernel. So a block, which has an image or a band of its rows, reads dout and the filters once and needs
+// only two barriers. The filters are transposed, so that channels are innermost.
+//
+// A thread computes C_REGS channels of RUN pixels of a row, in registers. It loops over the rows of dout that
+// contribute to its own row, found by index arithmetic at any stride, and over its share of the filters. A window of
+// dout and S * C_REGS weights yield up to RUN * S * C_REGS multiply-adds. If a run is the whole row, the compiler knows
+// which elements are beyond the edge of dout and omits them; otherwise dout has a border of zeros. SPLIT threads share
+// the filters of a run, so that an image has enough threads. Their sums are added in order from shared memory, which
+// also makes the stores contiguous. Sizes are constants. Limit: the launch and one wait for memory; the multiply-adds
+// of a layer of LeNet are expected to take 1.3 µs with 128 images.
 
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
@@ -74,8 +76,8 @@ typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
 
 // dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], weight [FILTERS][R][S][C], other (skip or out) and dimage
-// [n][HEIGHT][WIDTH][C]; gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums
-// [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
+// [n][HEIGHT][WIDTH][C]; in shared memory gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums [SPLIT][BAND *
+// WIDTH][C_REGS][GROUPS]
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_dgrad_nhwc_image_shared(const T* __restrict__ dout, const T* __restrict__ weight,
 #if ADD || MASK

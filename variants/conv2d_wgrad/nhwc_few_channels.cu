@@ -36,22 +36,22 @@
 // args   = ["parts", "dweight", "dbias?", "k"]
 // ///
 //
-// The first layer of a network has some 27 weights a filter, too few for the tiles of a matrix product, and a million
-// pixels. Here a thread keeps the sums of four filters, loops over pixels, reads four channels of dout by one load, and
-// finds the pixel's window in shared memory, where a block brings the image rows of one row of dout, zeros around them:
-// one load for four multiply-adds and no check, for more where the windows of PIXELS neighbours overlap. dout is read
-// once. The sums of a block's threads are added in order, and those of SPLIT blocks by a second kernel in an order of
-// its own: the same bits every time on every GPU. Limit: reading dout, and about as much the loads from shared memory;
-// the two barriers of a row.
+// The first layer of a network has about 27 weights per filter, too few for the tiles of a matrix product, and a
+// million pixels. For each row of dout, a block copies the image rows that its windows use to shared memory, with zeros
+// around them. A thread keeps the sums of four filters in registers and loops over pixels: it reads four channels of
+// dout by one load and the pixel's window from shared memory. So one load serves four multiply-adds, or more if the
+// windows of PIXELS neighbours overlap, and borders need no check. dout is read once. The sums of a block's threads are
+// added in order; a second kernel adds those of the SPLIT blocks, also in a fixed order. So the bits are the same every
+// time and on every GPU. Limit: reading dout, and about as much the loads from shared memory; the two barriers per row.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int DEPTH = R * S * C, SUMS = DEPTH + BIAS;
-constexpr int SPAN = ((PIXELS - 1) * STRIDE + S) * C;  // of the windows of neighbours in a row
+constexpr int SPAN = ((PIXELS - 1) * STRIDE + S) * C;  // elements of a row of the windows of PIXELS neighbours
 
-// Four numbers, of which `left` exist: all or none where four divides them.
+// Load four numbers, of which only the first `left` exist; the others are 0. If four divides k, all exist or none.
 __device__ __forceinline__ void load_four(float (&to)[4], const T* __restrict__ from, int left) {
 #if K4
     union __align__(4 * sizeof(T)) Four {
@@ -73,8 +73,8 @@ __device__ __forceinline__ void load_four(float (&to)[4], const T* __restrict__ 
 #endif
 }
 
-// image [n][h][w][C], dout [n][p][q][k], parts [SPLIT][SUMS][k]; line: numbers of an image row in shared memory, zeros
-// around it included
+// image [n][h][w][C], dout [n][p][q][k], parts [SPLIT][SUMS][k]; line: elements of an image row in shared memory, with
+// the zeros around it
 extern "C" __global__ void __launch_bounds__(BLOCK)
     conv2d_wgrad_nhwc_few_channels(const T* __restrict__ image, const T* __restrict__ dout, float* __restrict__ parts,
                                    int n, int h, int w, int k, int padding, int p, int q, int line) {

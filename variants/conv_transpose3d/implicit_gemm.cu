@@ -45,9 +45,11 @@
 // ] }]
 // ///
 //
-// The outputs of one residue read neighbouring voxels by every stride-th tap, which is a convolution: the product of
-// conv3d/implicit_gemm.cu computes it. No product with a zero that a stride would insert is left. Limits: the
-// multiply-add rate; with a stride the stores of a warp lie stride apart in memory, which the L2 cache collects.
+// Outputs whose coordinates have the same remainders after division by the stride use every stride-th tap on
+// neighbouring voxels. So they are the output of a convolution, and the matrix product of conv3d/implicit_gemm.cu
+// computes it. There are no products with zeros, which a convolution over an image with inserted zeros would have.
+// Limits: the multiply-add rate; with a stride, the stores of a warp are `stride` elements apart, and the L2 cache
+// combines them.
 
 #include <opbench/vectors.cuh>
 #include <opbench/volume_tiles.cuh>

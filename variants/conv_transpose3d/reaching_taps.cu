@@ -31,9 +31,9 @@
 // ] }]
 // ///
 //
-// Of stride / gcd(stride, dilation) neighbouring taps one reaches an output, if any does, and the next one that does
-// lies as far behind it. So the taps of an output form a filter of their own over neighbouring voxels. Limit: two loads
-// for each product; neighbouring threads of an nchw row have other taps, so they load other weights.
+// Among stride / gcd(stride, dilation) consecutive taps, at most one contributes to an output, and the next one that
+// contributes is that many taps later. So the taps of an output form a small filter over neighbouring voxels. Limit:
+// two loads for each product; neighbouring threads of an nchw row use different taps, so they load different weights.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -47,7 +47,8 @@ struct Sizes {
     int z, p, q;                        // depth, height and width of the output
 };
 
-// The taps of one axis that reach an output: `first` and every `next`-th one; the voxel of the first, and the step.
+// The taps along one axis that contribute to an output: tap `first`, and every `next`-th tap after it. `voxel` is the
+// coordinate that tap `first` reads; each following tap reads `step` voxels before it.
 struct Reaching { int first, next, voxel, step; };
 
 template <int stride, int dilation>

@@ -11,7 +11,7 @@
 // ///
 //
 // A 16-byte load per thread puts 32 KB in flight per SM (Luitjens, "CUDA Pro Tip: Increase Performance with Vectorized
-// Memory Access", 2013). What remains is each block's start and end, when its threads have nothing in flight.
+// Memory Access", 2013). Limit: at the start and the end of each block, its threads have no load in flight.
 extern "C" __global__ void copy_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;

@@ -73,8 +73,8 @@ constexpr const T *b = nullptr, *dout = nullptr;
 constexpr T* db = nullptr;
 #endif
 
-// Replace a by the result; for the gradient of a gated activation, also replace dout by the gradient of b. By
-// reference, because b and dout may be uninitialised where the function does not read them.
+// Replace a by the result; for the gradient of a gated activation, also replace dout by the gradient of b. The
+// parameters are references, because b and dout may be uninitialised if the function does not read them.
 __device__ __forceinline__ void apply(T& a, const T& b, T& dout) {
     const float x = (float)a;
     if constexpr (both) {

@@ -23,8 +23,8 @@
 // args   = ["x", "counts", "n"]
 // ///
 //
-// Neighbouring threads read neighbouring elements. Limit: the cache adds one number at a time to each counter, and all
-// elements share a few hundred counters.
+// Neighbouring threads read neighbouring elements, and each adds 1 to a counter in global memory by an atomic. Limit:
+// the L2 cache performs the atomics on a counter one after the other, and all elements share a few hundred counters.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -26,9 +26,9 @@
 // args   = ["x", "counts", "n"]
 // ///
 //
-// A multiprocessor adds to its own shared memory, and a block sends each bin to global memory once. Limits: threads of
-// a warp that meet the same bin wait for each other, which is worst if all elements are in one bin; one small load per
-// thread is in flight.
+// Each block counts in its shared memory and adds each bin to global memory once, at its end. Limits: threads of a warp
+// that add to the same bin wait for each other, which is worst if all elements are in one bin; each thread has one
+// small load in flight.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -12,9 +12,9 @@
 // block  = [256]
 // ///
 //
-// A block unpacks each weight of its tile once, for 64 rows of a; a thread then reads eight floats from shared memory
+// A block unpacks each weight of its tile once for 64 rows of a. A thread then reads eight floats from shared memory
 // for 16 multiply-adds. Tiles are stored [k][row], so that a thread's four rows are one vector. Limit: CUDA cores
-// multiply floats; tensor cores take the weights as bf16, which holds them exactly.
+// multiply floats. Tensor cores would be faster: bf16 represents every 4-bit weight exactly.
 
 #include <cuda_bf16.h>
 

@@ -10,8 +10,8 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one byte for the warp, and each
-// lane reads another row of b. Limit: two loads of a byte per multiply-add.
+// The first variant. The lanes of a warp compute neighbouring columns of out, so stores are coalesced. All lanes read
+// the same byte of a, but each lane reads another row of b. Limit: two loads of a byte per multiply-add.
 
 // a [m][k], b [n][k], out [m][n]
 extern "C" __global__ void __launch_bounds__(32 * ROWS)

@@ -22,11 +22,11 @@
 // args   = ["x", "out"]
 // ///
 //
-// A tile is eight vectors wide and as many elements high: a row of it is 128 bytes. Vectors are stored element by
-// element to shared memory and assembled from its columns; a row is padded by one word, and then the eight rows or
-// columns that a warp touches at once lie in 32 different banks on either side. Each block has TILES neighbouring tiles
-// in flight before its barrier. Limit: HBM. A side whose length no vector divides falls back to narrower accesses; with
-// few channels most of a tile is empty.
+// A tile is eight vectors (128 bytes) wide and as many elements high. Vectors are stored to shared memory element by
+// element, and output vectors are assembled from the tile's columns. A row is padded by one word; then the eight rows,
+// or columns, that a warp accesses at once are in 32 different banks, for stores and for loads. Each block loads TILES
+// neighbouring tiles before its barrier. Limit: HBM. If no vector divides the length of a side, accesses are narrower;
+// with few channels most of a tile is empty.
 #if BF16
 typedef unsigned short T;
 #else
@@ -36,7 +36,7 @@ constexpr int LANES = 16 / sizeof(T), TILE = 8 * LANES, STRIDE = TILE + 4 / size
 constexpr int widest(int length) { return length % LANES == 0 ? LANES : length % 4 == 0 ? 4 : length % 2 == 0 ? 2 : 1; }
 constexpr int IN = widest(COLS), OUT = widest(ROWS);  // elements of a vector loaded and stored
 
-// Words of a vector, which are copied and never looked into.
+// A vector as words, which are only copied.
 template <int BYTES>
 struct Raw;
 template <>
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) layout2d_vectorised(const T*
         Stored v;
 #pragma unroll
         for (int j = 0; j < OUT; ++j) reinterpret_cast<T*>(&v)[j] = tiles[place / TILE][(row + j) * STRIDE + column];
-        // An ordinary assignment was compiled to stores of one word.
+        // The compiler split an ordinary assignment into stores of one word.
         __stwb(reinterpret_cast<Stored*>(out + image + (size_t)(left + place) * ROWS + top + row), v);
     }
 }

@@ -21,12 +21,13 @@
 // shared = "4 * max(STEP * (16 + BN), SLICES * 16 * BN)"
 // ///
 //
-// A layer of some ten thousand weights has two tiles of 64 x 64, or by splitting the batch sixteen, which a second
-// kernel must add. Here a tile has 16 rows, so that there are a hundred of them, and up to DEPTH items of the batch
-// come by one load: one trip to memory and one barrier where that is all of it. The warps of a block share the items,
-// each with all of the tile in registers, 8 or 16 sums per thread; their sums are added in order out of shared memory,
-// the same bits every time. A column of ones makes the bias's gradient. Limit: the launch and one trip to memory, some
-// 3 µs together, for as long as the operands are read from L2 only a few times; expected, not measured.
+// If a layer has some ten thousand weights, a variant with tiles of 64 x 64 has two blocks, or sixteen if it splits the
+// batch, and then a second kernel must add the parts. Here a tile has 16 rows, so there are a hundred tiles, and one
+// step loads up to DEPTH items of the batch. If that is the whole batch, one wait for memory and one barrier are
+// enough. The warps of a block divide the items. Each warp has sums for the whole tile in registers, 8 or 16 per
+// thread. The sums of the warps are added in order from shared memory, so the bits are the same every time. A column of
+// ones yields the gradient of the bias. Limit: the launch and one wait for memory, some 3 µs together, for as long as
+// the operands are read from L2 only a few times; expected, not measured.
 
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
@@ -35,8 +36,8 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
 
-// x [m][k], dout [m][n], dweight [n][k], dbias [n]; a_tile [STEP][BM], b_tile [STEP][BN], afterwards sums
-// [SLICES][BM][BN]
+// x [m][k], dout [m][n], dweight [n][k], dbias [n]; in shared memory a_tile [STEP][BM] and b_tile [STEP][BN], and after
+// the loop the sums [SLICES][BM][BN]
 extern "C" __global__ void __launch_bounds__(THREADS)
     linear_wgrad_small_tile(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ dweight,
 #if BIAS

@@ -15,11 +15,12 @@
 // block  = ["BM * BN // (TM * TN)"]
 // ///
 //
-// Sixteen bytes per load, global and shared: a quarter of the load instructions of the previous variant, and their
-// index arithmetic with them. For the shared reads of a to be float4 along the rows, its tile is stored transposed; the
-// four scalar stores of a float4 would collide in the banks, which the padding of 4 words prevents (BK = 8; 2-way for
-// 16). Limit: every step loads, waits and then computes, and the lanes of a warp lie in a flat row, so they share
-// little. After "kernel 6" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022).
+// Every load is 16 bytes, from global and from shared memory. So there are a quarter of the previous variant's load
+// instructions, with less index arithmetic. The tile of a is stored transposed, so that a thread reads four
+// neighbouring rows as one float4. The four scalar stores of a float4 would then have bank conflicts; the padding of 4
+// words prevents them (BK = 8; at 16 two stores still meet). Limit: every step loads, waits and then computes; a warp's
+// outputs form a flat row, so its threads share few values. After "kernel 6" of S. Boehm, How to Optimize a CUDA Matmul
+// Kernel (2022).
 
 #define THREADS_X (BN / TN)
 #define THREADS_Y (BM / TM)

@@ -18,7 +18,7 @@
 // second pass reads them. Limits: 4 bytes per access; one block cannot use the bandwidth of the GPU, so that few long
 // rows are slow.
 
-// The factor of the elements of a group, from the sum of their sizes or squares.
+// Return the factor for the elements of a row, given the sum of their absolute values or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {
     const float base = MEAN ? sum / (float)axis : sum;
     return SQUARES ? rsqrtf(base + (MEAN ? 1e-5f : 0.0f)) : 1.0f / base;

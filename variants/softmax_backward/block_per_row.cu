@@ -12,8 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Lanes read along the rows. The second pass finds them in the L1 cache if they fit there, else in the L2 cache.
-// Limits: a pass that waits at a barrier for the one before; short rows leave most threads idle.
+// Neighbouring threads read neighbouring elements of a row. The second pass reads the row from the L1 cache if it fits
+// there, otherwise from the L2 cache. Limits: the second pass waits at a barrier for the first; short rows leave most
+// threads idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

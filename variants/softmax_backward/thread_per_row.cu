@@ -10,8 +10,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so
-// that each fetches a sector of its own; both arrays are read twice; few rows leave most of the GPU idle.
+// The first variant: a thread sums out * dout over its row, and then computes dx = out * (dout - sum). Limits:
+// neighbouring threads read a whole row apart, so each fetches a sector of its own; both arrays are read twice; few
+// rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

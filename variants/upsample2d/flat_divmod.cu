@@ -13,9 +13,10 @@
 // args   = ["x", "out", "n * c", "h", "w", "scale"]
 // ///
 //
-// The first variant: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly
-// from the L1 cache. Limits: integer divisions by sizes known only at run time, some twenty instructions each, two for
-// the place of the output and two for that of its source, and loads and stores of one element.
+// The first variant: consecutive threads write consecutive outputs, and each input is read scale * scale times, mostly
+// from the L1 cache. Limits: four integer divisions per output by sizes known only at run time, some twenty
+// instructions each (two for the coordinates of the output, two for its source pixel); each load and store moves one
+// element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -32,7 +33,7 @@ extern "C" __global__ void upsample2d_flat_divmod(const T* __restrict__ x, T* __
     const int column = (int)(i % q), row = (int)(i / q % p);
     const T* image = x + (size_t)(i / q / p) * h * w;
 #if BILINEAR
-    // The position in units of half an output pixel, where it is a whole number.
+    // The position in units of half an output pixel; in these units it is a whole number.
     const int down = max(2 * row + 1 - scale, 0), along = max(2 * column + 1 - scale, 0);
     const int top = down / (2 * scale), left = along / (2 * scale);
     const float lower = (float)(down - top * 2 * scale) / (2 * scale);

@@ -20,9 +20,9 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// A pixel is loaded once for all its outputs: one load instead of scale * scale, and bilinearly nine instead of four
-// for each of them; index arithmetic is shared likewise. Limit: stores of one element, scale apart between neighbouring
-// lanes, so every sector is written by several instructions.
+// A thread loads an input pixel once and computes all its scale * scale outputs: one load instead of scale * scale
+// (bilinear: nine loads instead of four per output). The index arithmetic is shared too. Limit: each store writes one
+// element, and neighbouring threads write `scale` elements apart, so several instructions write into each sector.
 
 #include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>

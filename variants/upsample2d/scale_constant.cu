@@ -20,9 +20,9 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// A flat index fits planes of every size, and its divisions by constants are a multiplication and a shift each; the
-// bilinear weights become products with constants. Limits: one load (bilinear: four) and one store of one element per
-// thread, so four or eight times the requests that 16-byte accesses need.
+// A flat grid suits planes of every size. Divisions by constants become a multiplication and a shift each, and
+// divisions for the bilinear weights become products with constants. Limits: each thread has one load (bilinear: four)
+// and one store of single elements, so it needs four or eight times the requests of 16-byte accesses.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int column = (int)(i % Q), row = (int)(i / Q % P);
     const T* image = x + (size_t)(i / Q / P) * ((size_t)H * W);
 #if BILINEAR
-    // The position in units of half an output pixel, where it is a whole number.
+    // The position in units of half an output pixel; in these units it is a whole number.
     const unsigned down = (unsigned)max(2 * row + 1 - S, 0), along = (unsigned)max(2 * column + 1 - S, 0);
     const int top = (int)(down / (2 * S)), left = (int)(along / (2 * S));
     const float lower = (float)(down % (2 * S)) * (1.0f / (2 * S)), right = (float)(along % (2 * S)) * (1.0f / (2 * S));

@@ -21,8 +21,8 @@
 // args   = ["low", "skip", "out", "n"]
 // ///
 //
-// The divisions shrink to a few instructions, so that memory is the limit and no longer arithmetic. Limits: one load
-// and one store of one element per thread, so too few bytes in flight, and each pixel of low is fetched four times.
+// Divisions by constants need only a few instructions, so memory is the limit and no longer arithmetic. Limits: each
+// thread loads and stores one element, so too few bytes are in flight; each pixel of low is fetched four times.
 #if BF16
 typedef unsigned short T;  // elements are copied, never looked into
 #else

@@ -29,12 +29,12 @@
 // ]
 // ///
 //
-// conv2d's kernel of that name: each thread owns one output pixel (a column) and fetches its image elements while the
-// tiles are filled; filter positions outside, channels inside, so that an element costs one add. Here every filter
-// position has two runs of channels, skip's and low's, and a thread computes its address before each: at (y, x) or at
-// (y / 2, x / 2). Limited by the multiply-add rate and the shared loads that feed it (4 per 64); where BK does not
-// divide c1 and c2, part of each run's last step is zeros. Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS,
-// "implicit GEMM convolution".
+// This is conv2d's kernel of that name: each thread fetches image elements of one output pixel (a column) while the
+// tiles are filled. The outer loop goes over filter positions, the inner one over channels, so the next element's
+// address costs one addition. Here each filter position has two runs of channels, those of skip and those of low, and a
+// thread computes its address before each run: at (y, x) or at (y / 2, x / 2). Limits: the multiply-add rate and the
+// loads from shared memory that feed it (4 per 64); if BK does not divide c1 and c2, part of the last step of each run
+// is zeros. Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS, "implicit GEMM convolution".
 
 #include <cuda_bf16.h>
 
@@ -120,8 +120,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     const int m_thread = warp / WARPS_N * 32 + lane / LANES_N * 4;
     const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
 
-    // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel; and four weights of every
-    // A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
+    // This thread always fetches for the same pixel, every B_ROWS-th channel. Of the weights it fetches four neighbours
+    // of every A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and
+    // additions.
     const int b_column = threadIdx.x % BN, b_row = threadIdx.x / BN;
     const int a_column = threadIdx.x % (BM / 4) * 4, a_row = threadIdx.x / (BM / 4);
     const int weight_stride = positions * pitch;  // from one channel to the next
@@ -182,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     store(0);
     __syncthreads();
     for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        // Fetch the next step into registers, multiply the current step meanwhile, then store the next one to the other
+        // buffer.
         if (step + 1 < steps) load();
         multiply(a_tile[step % 2], b_tile[step % 2], m_thread, n_thread, sum);
         if (step + 1 < steps) store((step + 1) % 2);

@@ -52,16 +52,17 @@
 // define.PER_SM  = "2 if BM == 128 else 3"
 // ///
 //
-// conv2d's kernel of that name, whose copies of 16 bytes to shared memory come from skip for the first c2 channels and
-// from low for the others: neither the enlarged image nor the joined one is ever in memory, which saves writing c and
-// reading c1 + c channels of every pixel, and the arena of a network its largest tensor. A tap's place in low, ((y + i)
-// / 2, (x + j) / 2), is no sum of the pixel's and the tap's; but it is one of the tap's halves and of one of four
-// origins, which the parities of i and j choose: five origins per pixel are computed once per block (the fifth in
-// skip), so that a copy costs about as many instructions as in the plain convolution. Four pixels of the output share
-// one of low, so L2 has most of it. tf32_corrected's error is 1.3e-6 of the output's norm whatever the depth, so that a
-// short one is left to others. Limited by mma.sync, some three fifths of what wgmma does here. Ideas: CUTLASS,
-// "implicit GEMM convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor
-// Cores" (2022).
+// This is conv2d's kernel of that name, but its 16-byte copies to shared memory read skip for the first c2 channels and
+// low for the others. So neither the enlarged image nor the joined one is ever in memory. This saves writing c and
+// reading c1 + c channels of every pixel, and a network does not need memory for its largest tensor.
+//
+// The address of a filter position (i, j) in low, at ((y + i) / 2, (x + j) / 2), is not a sum of a part for the pixel
+// and a part for the position, because of the divisions. But it is (i / 2, j / 2) away from one of four origins, which
+// the parities of i and j select. Each block computes five origins per pixel once (the fifth is in skip), so a copy
+// needs about as many instructions as in a plain convolution. Four output pixels share a pixel of low, so most of low
+// is read from L2. The error of tf32_corrected is 1.3e-6 of the output's norm at every depth, so other variants serve
+// short depths. Limit: mma.sync, some three fifths of the rate of wgmma here. Ideas: CUTLASS, "implicit GEMM
+// convolution" and example 28; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/concat_loader.cuh>

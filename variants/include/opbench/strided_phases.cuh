@@ -1,13 +1,13 @@
-// The gradient of a convolution with a stride: pixels fall into phases, by the residues of row and column, and the
-// gradient of each phase is a convolution of dout at stride 1.
+// The gradient of a strided convolution. Pixels whose row and column have the same residues modulo the stride form a
+// phase, and the gradient of each phase is a convolution of dout at stride 1.
 #pragma once
 #include <opbench/image_rows.cuh>
 
 namespace opbench {
 
-// The rows, or the columns, of one residue.
+// The rows, or the columns, of the image that have one residue modulo the stride.
 struct Residue {
-    int taps, pixels, first, origin;  // filter positions; pixels; the first one; its first position's row of dout
+    int taps, pixels, first, origin;  // filter positions; pixels; first pixel; row of dout at its first position
 
     __device__ __forceinline__ Residue(int residue, int r, int h, int stride, int padding)
         : taps((r - residue + stride - 1) / stride), first(((residue - padding) % stride + stride) % stride) {
