@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench import units
-from opbench.backend.counts import ORIGIN_PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.backend.counts import Traffic
 from opbench.cli import completion
 from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
@@ -23,6 +23,7 @@ from opbench.insight.diagnosis import Diagnosis, group_by_advice, saving
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.paths import path_from_here
 from opbench.report.findings import finding_lines
+from opbench.report.traffic_cells import ACCESS_COLUMNS, access_cells, line_cells
 from opbench.results.agreement import Agreement, CountComparison, Summary
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Co
         _print_file(explanation, file, print_line)
     for entry in explanation.elsewhere:
         location = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
-        print_line(f"  {location}  {'  '.join(filter(None, _access_cells(explanation, entry.access_text, entry)))}")
+        print_line(f"  {location}  {'  '.join(filter(None, access_cells(explanation, entry.access_text, entry)))}")
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled_accesses}
     for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         print_line(legend_line, "dim")
@@ -367,15 +368,8 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Calla
         file = file.around_counts(CONTEXT_LINES)
         if not file.lines:
             return
-    rows = [
-        (
-            entry,
-            [_access_cells(explanation, label, access) for label, access in entry.labelled_accesses]
-            + [_branch_cells(explanation, branch) for branch in entry.branches],
-        )
-        for entry in file.lines
-    ]
-    cells = [cells for _, access_cells in rows for cells in access_cells]
+    rows = [(entry, line_cells(explanation, entry)) for entry in file.lines]
+    cells = [cells for _, cells_by_access in rows for cells in cells_by_access]
     # Columns that are empty in all lines are hidden.
     shown_columns = [i for i in range(len(ACCESS_COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(ACCESS_COLUMNS), *cells]) for i in shown_columns}
@@ -383,13 +377,13 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Calla
     print_line(f"{'line':>5}   {_join_cells(ACCESS_COLUMNS, widths)} │", "dim")
     blank = _join_cells([""] * len(ACCESS_COLUMNS), widths)
     previous_number = 0
-    for entry, access_cells in rows:
+    for entry, cells_by_access in rows:
         if entry.number > previous_number + 1:
             print_line(f"{'':>5}   {blank} ⋮", "dim")
         previous_number = entry.number
         line_mark = "✗" if entry.findings else "!" if entry.problems else " "
-        style = "red" if entry.findings else "yellow" if entry.problems else "" if access_cells else "dim"
-        first_cells, *further_cells = [_join_cells(row, widths) for row in access_cells] or [blank]
+        style = "red" if entry.findings else "yellow" if entry.problems else "" if cells_by_access else "dim"
+        first_cells, *further_cells = [_join_cells(row, widths) for row in cells_by_access] or [blank]
         print_line(f"{entry.number:>5} {line_mark} {first_cells} │ {entry.text}".rstrip(), style)
         for other_cells in further_cells:
             print_line(f"{'':5}   {other_cells} │", style)
@@ -400,30 +394,6 @@ def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
     """Join cells in columns, the first left-aligned and the others right-aligned."""
     padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
-
-
-ACCESS_COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
-
-
-def _access_cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
-    """Return the cells of an access for `ACCESS_COLUMNS`; "≈" marks predicted counts."""
-    predicted_mark = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
-    sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
-    return [
-        label,
-        f"{predicted_mark}{entry.requests}",
-        f"{entry.lanes_per_request:.1f}",
-        sectors if entry.in_sectors else "",
-        f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
-        str(entry.collisions) if entry.kind == "atomic" else "",
-        "",
-    ]
-
-
-def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
-    """Return the cells of a branch; each execution by a warp counts as a request."""
-    predicted_mark = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
-    return ["branch", f"{predicted_mark}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
 
 # Agreement --------------------------------------------------------------------------------------------------------

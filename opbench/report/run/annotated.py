@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from opbench import units
-from opbench.backend.counts import ORIGIN_PREDICTED, BranchTraffic, LineTraffic
 from opbench.insight.explain import AnnotatedFile, AnnotatedLine, Explanation
 from opbench.report.speed_of_light import limit_bars
+from opbench.report.traffic_cells import ACCESS_COLUMNS, line_cells
 
-HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged", "source")
+HEAD = ("line", *ACCESS_COLUMNS, "source")
 
 
 def to_html(explanation: Explanation) -> str:
@@ -49,28 +49,9 @@ def _file(explanation: Explanation, file: AnnotatedFile) -> str:
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    cells_by_access = [_cells(explanation, label, access) for label, access in entry.labelled_accesses]
-    cells_by_access += [_branch_cells(explanation, branch) for branch in entry.branches]
+    cells_by_access = [
+        "".join(f"<td>{escape(cell)}</td>" for cell in cells) for cells in line_cells(explanation, entry)
+    ]
     first_cells, *other_cells = cells_by_access or ["<td></td>" * (len(HEAD) - 2)]
     more_rows = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in other_cells)
     return f"<tr{style}><td>{entry.number}</td>{first_cells}{code}</tr>{more_rows}"
-
-
-def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
-    approximation_sign = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
-    cells = (
-        escape(label),
-        f"{approximation_sign}{entry.requests}",
-        f"{entry.lanes_per_request:.1f}",
-        f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if entry.in_sectors else "",
-        f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
-        str(entry.collisions) if entry.kind == "atomic" else "",
-        "",
-    )
-    return "".join(f"<td>{cell}</td>" for cell in cells)
-
-
-def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
-    approximation_sign = "≈" if explanation.count_source(entry.kernel) == ORIGIN_PREDICTED else ""
-    cells = ("branch", f"{approximation_sign}{entry.executions}", "", "", "", "", units.percent(entry.share))
-    return "".join(f"<td>{cell}</td>" for cell in cells)
