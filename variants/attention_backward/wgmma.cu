@@ -105,14 +105,14 @@
 // ]
 // ///
 //
-// A warpgroup has 64 queries (or keys) and computes plain (or transposed) tiles of weights and slopes, in registers, as
-// wgmma's first operand. While slopes are computed, the next scores are multiplied (AHEAD); while exponentials
-// are, the last product of the step. With REGISTERS, the warpgroup's own rows are in registers, too, and wgmma reads
-// half as much shared memory. Three warpgroups (GROUPS) have fewer registers, but more of them wait in turn. Persistent
-// blocks walk from head to head, and the copying thread runs ahead of them. The first kernel also writes the statistics
-// of all rows in the layout in which the second copies them: whole tiles of 64, with weights of 0 beyond the last
-// query. No sums are shared: results are reproducible. Limit: weights and slopes are computed twice, 7 products instead
-// of 5. Idea: Shah et al., "FlashAttention-3" (2024).
+// A warpgroup has 64 queries (or keys). It computes plain (or transposed) tiles of weights and slopes in registers, as
+// the first operand of wgmma. While it computes slopes, the next scores are multiplied (AHEAD); while it computes
+// exponentials, the last product of the step runs. With REGISTERS, the warpgroup's own rows are in registers too, so
+// wgmma reads half as much shared memory. With three warpgroups (GROUPS) each has fewer registers, but more of them
+// work while one waits. Persistent blocks go from head to head, and the copying thread runs ahead of them. The first
+// kernel also writes the statistics of all rows in the layout that the second kernel copies: whole tiles of 64, with
+// weights of 0 after the last query. Blocks share no sums, so results are reproducible. Limit: weights and slopes are
+// computed twice, 7 products instead of 5. Idea: Shah et al., "FlashAttention-3" (2024).
 
 #include <opbench/activations.cuh>
 #include <opbench/ring.cuh>
@@ -204,7 +204,7 @@ struct OwnRows {
 #pragma unroll
             for (int slice = 0; slice < DEPTH / 16; ++slice) load_four(number[slice], matrix_row(tile, slice));
     }
-    // product = these rows times 64 others
+    // product = these rows times 64 rows of the other operand
     __device__ __forceinline__ void multiply(float (&product)[SCORES], unsigned others) const {
 #pragma unroll
         for (int slice = 0; slice < DEPTH / 16; ++slice) {
@@ -251,7 +251,7 @@ __device__ __forceinline__ float dot(unsigned x, unsigned y) {
            __uint_as_float(x & 0xffff0000u) * __uint_as_float(y & 0xffff0000u);
 }
 
-// Elements from a sequence or a head to the next.
+// Distances in elements between neighbouring sequences and between neighbouring heads.
 struct Strides { unsigned batch, head; };
 
 // The maps have depth, token, head and sequence as coordinates, whatever the layout. dq: rows of DEPTH, QUERY_STRIDE
@@ -421,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     QueryStages ring(stages, barriers + KeyTiles::barrier_bytes);
     const HeadWalk<BM> walk(keys, kv_heads, batch);
     const int causal_offset = keys - queries, query_tiles = (queries + STEP - 1) / STEP;
-    // The first tile of queries of which one sees a key from `first` on.
+    // Return the first tile of queries that has a query which sees a key from `first` on.
     auto start_of = [&](int first) { return CAUSAL ? min(max(0, first - causal_offset) / STEP, query_tiles - 1) : 0; };
     if (threadIdx.x == 0) tiles.init(), ring.init();
     __syncthreads();

@@ -113,14 +113,14 @@
 // args   = ["map_a", "map_b", "a_exponents", "b_exponents", "out", "batch", "m", "n", "k"]
 // ///
 //
-// The matrix is one more coordinate of the copies, which thus end at the edges of each matrix, and one more digit of
-// the number of a tile. A persistent block loops over the tiles of all matrices, so that small matrices do not leave
-// multiprocessors idle at the end of each; neighbouring blocks have tiles of the same matrix, which L2 holds. wgmma
-// takes 16-bit operands in either order. bf16 tiles leave through slabs of each warp by TMA. With planes, passes write
-// each float as two f16 numbers; products of high parts start anew every 64 k and are added in float while the small
-// products of the same stage run, because the tensor core truncates as it adds. Limit: the tensor cores, for small k
-// writing out; with planes also the passes, which read and write both operands once. After matmul/wgmma_persistent and
-// matmul/wgmma_planes.
+// The index of the matrix is one more coordinate of the TMA copies, which therefore stop at the edges of each matrix.
+// The number of a tile also contains the index of its matrix. Persistent blocks loop over the tiles of all matrices, so
+// that small matrices leave no multiprocessors idle. Neighbouring blocks have tiles of the same matrix, so its operands
+// stay in L2. wgmma takes 16-bit operands in either order. Each warp writes bf16 tiles to its own slabs, and TMA stores
+// them. With planes, a first pass writes each float as two f16 numbers. Because the tensor core truncates when it adds,
+// the sums of products of high parts start from zero every 64 k and are added in float, while the small products of the
+// same stage run. Limit: the tensor cores; for small k writing out; with planes also the passes, which read and write
+// both operands once. After matmul/wgmma_persistent and matmul/wgmma_planes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
@@ -237,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 }
 
 #if PLANES == 2
-// The largest of each column of the operands that are stored [k][...].
+// Find the largest magnitude in each column of the operands that are stored [k][...].
 extern "C" __global__ void __launch_bounds__(256)
     find_columns_of_batch(const float* __restrict__ a, const float* __restrict__ b, unsigned* __restrict__ a_largest,
                           unsigned* __restrict__ b_largest, int m, int n, int k) {

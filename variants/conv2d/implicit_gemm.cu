@@ -63,19 +63,20 @@
 // args   = ["partial", "out", "n * k", "p * q"]
 // ///
 //
-// The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while
-// the tiles are filled. The loop runs filter positions outside and channels inside, so that address and border check of
-// a thread change once per filter position and an element costs one add; no division is left in the loop. The weights
-// are transposed beforehand (k*c*r*s moves, little work) for 16-byte loads without a transposing store. One step is
-// prefetched into registers while the other is multiplied. Limited by the multiply-add rate and the shared loads that
-// feed it (4 per 64), and by idle SMs when k * n * p * q makes few tiles; with c below BK part of each step is zeros.
-// Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS, "implicit GEMM convolution".
+// The im2col matrix is never stored: each thread fetches the image elements of one output pixel (a column) while the
+// tiles are filled. The outer loop goes over filter positions, the inner one over channels. So a thread's address and
+// border check change once per filter position, the next element costs one addition, and the loop has no division. A
+// first kernel transposes the weights (k*c*r*s moves, little work), so that they are loaded 16 bytes at a time without
+// a transposing store. The next step is fetched into registers while the current one is multiplied. Limit: the
+// multiply-add rate and the loads from shared memory that feed it (4 per 64); idle SMs if k * n * p * q makes few
+// tiles. With c below BK part of each step is zeros. Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS,
+// "implicit GEMM convolution".
 //
-// One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
-// a long sum (9 * 384 terms). In `implicit_gemm_split` SPLIT blocks share a tile, each taking a stretch of the depth; a
-// last kernel adds the SPLIT partial results in index order, so that the result does not depend on timing. Costs SPLIT
-// writes and reads of the output, hence only for small outputs. Limited by latency: few steps per block. Idea: split-K
-// of CUTLASS.
+// For one image, a deep layer has few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors)
+// with long sums (9 * 384 terms). In `implicit_gemm_split`, SPLIT blocks share a tile, and each computes a part of its
+// depth. A last kernel adds the SPLIT partial results in index order, so the result does not depend on timing. The
+// output is written and read SPLIT times, so this suits only small outputs. Limit: latency, with few steps per block.
+// Idea: split-K of CUTLASS.
 
 #include <opbench/activations.cuh>
 #include <opbench/float_tile.cuh>
@@ -128,8 +129,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
     const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
-    // This thread fetches for one pixel, always the same, and for every B_ROWS-th channel; and four weights of every
-    // A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
+    // This thread always fetches for the same pixel, every B_ROWS-th channel. Of the weights it fetches four neighbours
+    // of every A_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and
+    // additions.
     const int b_column = threadIdx.x % BN, b_row = threadIdx.x / BN;
     const int a_column = threadIdx.x % (BM / 4) * 4, a_row = threadIdx.x / (BM / 4);
     const int hw = h * w, weight_stride = positions * pitch;  // from one channel to the next
@@ -144,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     const bool a_inside = row0 + a_column < pitch;
 
 #if SPLIT > 1
-    // This block's stretch of the depth, perhaps empty: then it contributes zeros.
+    // This block's part of the depth. If the part is empty, the block contributes zeros.
     const int blocks_c = (c + BK - 1) / BK;
     const int stretch = (steps + SPLIT - 1) / SPLIT;
     const int first = blockIdx.z * stretch;
@@ -197,7 +199,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     if (first < last) store(0);
     __syncthreads();
     for (int step = first; step < last; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        // Fetch the next step into registers, multiply the current step meanwhile, then store the next one to the other
+        // buffer.
         const int buffer = (step - first) % 2;
         if (step + 1 < last) load(step + 1);
         multiply_squares<Tiles::lanes_m, Tiles::lanes_n>(a_tile[buffer], b_tile[buffer], m_thread, n_thread, sum);

@@ -47,14 +47,14 @@
 // define    = { BYTES = "4", FRAGMENTS = "4096", OPERANDS = "'tf32_corrected' if c * r * s >= 100 else 'tf32x3'" }
 // ///
 //
-// A first layer's matrix product has no aligned 16 bytes to copy: windows of 1 or 3 channels begin anywhere. A block
-// keeps all filters in shared memory in the order of the instruction's registers, one load for a tile, for as many
-// output tiles as it takes; of each it stages the image once, floats while it writes the one before, and threads gather
-// their operands from there, at distances from the window's corner that stay in registers. Channels are dealt out so
-// that a thread stores 16 contiguous bytes. To float32's accuracy the filters' parts are made once a block, the image's
-// for each window tile; the depth is short enough to leave all sums to the tensor core, and where it is long enough the
-// two small products are in bf16 (see nhwc_mma_tf32_corrected). Limited by the writing of the output, larger filters by
-// mma.sync and by the gathering: eight loads of one element for a window tile of 16 x 16.
+// cp.async cannot copy 16 bytes of a first layer's windows: with 1 or 3 channels they are not aligned. A block keeps
+// all filters in shared memory, in the order of the instruction's registers, with one load per mma tile, and computes
+// many output tiles. For each output tile it stages the image once; floats are staged while the previous tile is
+// written. Threads gather their operands from the staged image, at offsets from the window's corner that stay in
+// registers. Channels are assigned so that a thread stores 16 contiguous bytes. For the accuracy of float32, filters
+// are split once per block and the image once per window tile. The depth is short enough to leave all sums to the
+// tensor core; if it is long enough, the two small products are in bf16 (see nhwc_mma_tf32_corrected). Limit: writing
+// the output; for larger filters mma.sync and the gathering, eight loads of one element for a window tile of 16 x 16.
 
 #include <opbench/activations.cuh>
 #include <opbench/operands.cuh>
@@ -86,7 +86,8 @@ __device__ __forceinline__ int element_of(int quarter, int v) {
 }
 typedef Operands<OPERANDS> P;
 
-// An element to shared memory, a float without a register in between; zero, and nothing read, where it is outside.
+// Copy an element to shared memory, a float without a register in between. If it is outside, write zero and read
+// nothing.
 __device__ __forceinline__ void copy(float* to, const float* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(inside ? 4 : 0)
@@ -142,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         }
         filters[e] = P::right(found);
     }
-    // Of each slice a thread needs four elements of a window; they lie at the same distances for every pixel.
+    // For each slice a thread needs four elements of a window; their offsets are the same for every pixel.
     int offset[SLICES][4];
 #pragma unroll
     for (int e = 0; e < SLICES * 4; ++e) offset[e / 4][e % 4] = offset_of(e / 4 * 16 + element_of(lane % 4, e % 4));

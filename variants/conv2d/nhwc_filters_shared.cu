@@ -30,11 +30,12 @@
 // shared = "4 * (CHANNELS * (c * r * s + 1 - c * r * s % 2) + r * ((COLUMNS - 1) * stride + s) * c)"
 // ///
 //
-// A layer of some thousand outputs, each a sum of 150, is all latency: nhwc_direct waits for a load in each step. Here
-// a block reads all that it needs at once, neighbours by neighbouring threads, then adds up out of shared memory: in a
-// row of the window all channels are contiguous, so a step is one of the image, which a pixel's threads share, one of
-// the filters, whose odd pitch keeps channels in different banks, and a multiply-add. Limited by the launch, one trip
-// to memory, and two shared loads per multiply-add.
+// For a layer of some thousand outputs, each a sum of 150 products, only latency counts: nhwc_direct waits for a load
+// in each step. Here a block first copies all image rows and filters that it needs to shared memory, with coalesced
+// loads, and then computes from shared memory. In a row of a window all channels are contiguous. So a step is one load
+// of the image, which all threads of a pixel share, one load of the filters, whose odd pitch puts channels into
+// different banks, and a multiply-add. Limit: the launch, one wait for memory, and two loads from shared memory per
+// multiply-add.
 
 #include <opbench/activations.cuh>
 #include <opbench/overlap.cuh>

@@ -65,14 +65,14 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "c % 4 == 0" }
 // ///
 //
-// The tensor cores multiply eight times as fast as CUDA cores, so all else must take few instructions: a warp's 64 x 64
-// tile reads 8 KB of shared memory per 64 x 64 x 32 products, ldmatrix brings four 8 x 8 matrices at once, and cp.async
-// moves 16 bytes of neighbouring channels from L2 to shared memory without a register, STAGES - 1 steps ahead. The
-// depth runs over filter positions and channels as one, so that no step is partly zeros inside; one bit mask per pixel
-// says which filter positions lie inside the image. Limited by mma.sync, which reaches some three fifths of what wgmma
-// does here, and by shared memory bandwidth, most with BN = 64; 3xtf32 also by its splitting, eight instructions per
-// four words. Ideas: CUTLASS, "implicit GEMM convolution" and example 28; Ootomo and Yokota, "Recovering single
-// precision accuracy from Tensor Cores" (2022).
+// The tensor cores multiply eight times as fast as CUDA cores, so everything else must take few instructions. A warp's
+// 64 x 64 tile reads 8 KB of shared memory per 64 x 64 x 32 products; ldmatrix loads four 8 x 8 matrices at once;
+// cp.async copies 16 bytes of neighbouring channels from L2 to shared memory without a register, STAGES - 1 steps
+// ahead. The depth is one sequence of filter positions and channels, so only its last step can contain zeros. A bit
+// mask per pixel tells which filter positions are inside the image. Limit: mma.sync, which reaches some three fifths of
+// the rate of wgmma here, and the bandwidth of shared memory, most with BN = 64; for 3xtf32 also the splitting, eight
+// instructions per four words. Ideas: CUTLASS, "implicit GEMM convolution" and example 28; Ootomo and Yokota,
+// "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/products.cuh>

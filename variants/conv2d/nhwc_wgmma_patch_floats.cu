@@ -57,13 +57,13 @@
 // product   = "f16x3"
 // ///
 //
-// nhwc_wgmma_patch_planes without its passes over the image, which move it three times more and take as long as the
-// products where channels are few and images large. Patches arrive as floats; three warps find the largest number of 64
-// channels of a patch and write its planes while other planes are multiplied, in a sixth of the time of three
-// products, nearly half of that of one. Sums of each filter position are added in float anyhow, and take the patch's
-// own power of two off there; of one plane there is one sum for all channels, which follows where the power falls.
-// Limit: the tensor cores, and shared memory, which the splitting loads as well; at each 64 channels the units run
-// empty once.
+// This is nhwc_wgmma_patch_planes without its passes over the image. Those passes move the image three times more and,
+// if channels are few and images large, take as long as the products. Here patches arrive as floats. While other planes
+// are multiplied, three warps find the largest magnitude in 64 channels of a patch and write its planes; this takes a
+// sixth of the time of three products, or nearly half of the time of one. With two planes, the sums of each filter
+// position are added in float anyway, and are divided by the patch's power of two there. With one plane, one sum covers
+// all channels and is rescaled when the power falls. Limit: the tensor cores, and shared memory, which the splitting
+// also uses; the units are idle once per 64 channels.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>

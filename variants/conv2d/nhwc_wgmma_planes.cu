@@ -92,11 +92,11 @@
 // define    = { PLANES = "2", STAGES = "192 // BK" }
 // ///
 //
-// nhwc_wgmma on f16, of one plane or two as nhwc_wgmma_patch_planes has them, for what a patch does not serve: strides,
-// large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, as those of 12 x 12 and 26 x 26
-// pixels, where the passes cost little. A pixel is fetched r s times, both planes of it, but tiles are as large as the
-// result allows. A stage has 64 channels, or 32 where they leave less of the last one empty. Limit: L2; 192 sums per
-// thread with two planes, so that tiles are 128 x 128.
+// This is nhwc_wgmma on f16 with one plane or two, as in nhwc_wgmma_patch_planes. It serves convolutions for which
+// patches do not work: strides, large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, such as
+// 12 x 12 and 26 x 26 pixels, for which the passes cost little. Both planes of a pixel are fetched r s times, but tiles
+// are as large as the result allows. A stage has 64 channels, or 32 if the last stage is then fuller. Limit: L2; 192
+// sums per thread with two planes, so that tiles are 128 x 128.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

@@ -126,7 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     store(0);
     __syncthreads();
     for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        // Fetch the next step into registers, multiply the current step meanwhile, then store the next one to the other
+        // buffer.
         if (step + 1 < steps) load();
         const float (*a)[A_PITCH] = a_tile[step % 2];
         const float (*b)[B_PITCH] = b_tile[step % 2];

@@ -76,8 +76,8 @@ typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
 
 // dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], weight [FILTERS][R][S][C], other (skip or out) and dimage
-// [n][HEIGHT][WIDTH][C]; in shared memory gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums [SPLIT][BAND *
-// WIDTH][C_REGS][GROUPS]
+// [n][HEIGHT][WIDTH][C]; in shared memory gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums
+// [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
 extern "C" __global__ void __launch_bounds__(THREADS)
     conv2d_dgrad_nhwc_image_shared(const T* __restrict__ dout, const T* __restrict__ weight,
 #if ADD || MASK

@@ -73,12 +73,13 @@
 // args   = ["map_dout", "map_weight", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "r", "s", "padding"]
 // ///
 //
-// The gradient of an image is the convolution of dout with filters turned by half a turn and transposed. TMA's im2col
-// mode loops over dout's windows; turning is counting filter positions downwards; and wgmma takes 16-bit operands by
-// either order, so that the filters' rows of c serve as columns where they lie. TF32 it reads by k alone: a small pass
-// writes the filters anew. Otherwise the schedule is conv2d/nhwc_wgmma's: a copying thread, two multiplying warpgroups,
-// persistent blocks. A gradient that is added, and the output of the ReLU before, follow a tile's products through the
-// ring in bf16; floats are read where the sums lie. Limit: L2, which gives each pixel of dout r s times.
+// The gradient of an image is the convolution of dout with filters that are rotated by 180 degrees and transposed.
+// TMA's im2col mode loops over the windows of dout. To rotate the filters, the kernel counts filter positions
+// downwards. wgmma takes 16-bit operands in either order, so it reads the filters as they are stored. For TF32, wgmma
+// only reads operands whose rows run along k, so a small pass writes the filters in that order. The schedule is that of
+// conv2d/nhwc_wgmma: a copying thread, two multiplying warpgroups, persistent blocks. In bf16, a gradient that is added
+// and the output of the ReLU before come through the ring after a tile's products; in float, each thread reads them
+// from global memory. Limit: L2, as each pixel of dout is fetched r s times.
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/gradients.cuh>

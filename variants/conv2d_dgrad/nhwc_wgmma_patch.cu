@@ -71,10 +71,11 @@
 // args   = ["map_dout", "map_weight", "skip?", "out?", "dimage", "n", "h", "w", "c", "k", "padding"]
 // ///
 //
-// As conv2d/nhwc_wgmma_patch, over dout: the gradient of an image is dout's convolution with filters turned by half a
-// turn, so that positions are counted downwards, and transposed, which is how wgmma reads bf16 filters where they lie:
-// rows of 64 channels are its rows, k its depth. What the epilogue reads comes by TMA into the slab that the result
-// leaves from, and by ldmatrix into the order of the sums. Limit: as there.
+// This is conv2d/nhwc_wgmma_patch with dout as its image. The gradient of an image is the convolution of dout with
+// filters that are rotated by 180 degrees and transposed. To rotate them, the kernel counts filter positions downwards.
+// wgmma reads bf16 filters in the transposed order from where they are stored. TMA loads the epilogue's inputs into the
+// slab from which the result is stored; ldmatrix reads them in the order of the sums. Limit: as in
+// conv2d/nhwc_wgmma_patch.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>

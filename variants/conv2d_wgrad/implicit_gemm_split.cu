@@ -30,14 +30,14 @@
 // args   = ["partial", "dweight", "dbias?", "k", "c * r * s"]
 // ///
 //
-// Rows are output channels, columns the weights of a filter in their stored order, depth is all pixels of the batch:
-// dout turned times the image as im2col would lay it out, which is never written. A step of BK pixels is fetched into
-// registers while the one before is multiplied; 16 numbers from shared memory make 64 multiply-adds. A table has what a
-// step's pixels share, so that each load costs two additions and a check of the border. A layer has few weights and
-// very many pixels: SPLIT blocks share a tile's depth, and a second kernel adds their sums in index order. SPLIT is no
-// function of the GPU, so that the bits are the same on each. A last column of ones makes the bias's gradient. Lanes
-// run along pixels in nchw and along channels in nhwc, as memory does. Limit: the multiply-adds and the loads of single
-// numbers.
+// The gradient is a matrix product: rows are output channels, columns are the weights of a filter in their stored
+// order, and the depth is all pixels of the batch. The second operand is the image in im2col order, which is never
+// stored. A step of BK pixels is fetched into registers while the previous step is multiplied; 16 numbers from shared
+// memory serve 64 multiply-adds. A table contains what the loads of a step's pixels share, so that each load costs two
+// additions and a check of the border. A layer has few weights and very many pixels, so SPLIT blocks divide a tile's
+// depth, and a second kernel adds their sums in index order. SPLIT does not depend on the GPU, so the bits are the same
+// on every GPU. A last column of ones yields the gradient of the bias. Neighbouring threads read neighbouring pixels in
+// nchw and neighbouring channels in nhwc. Limit: the multiply-adds and the loads of single numbers.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -140,7 +140,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     look_up(1);
     __syncthreads();
     for (int step = 0; step < steps; ++step) {
-        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        // Fetch the next step into registers, multiply the current step meanwhile, then store the next one to the other
+        // buffer.
         const bool more = step + 1 < steps;
         if (more) load(step + 1), look_up(step + 2);
         const float (*a)[A_PITCH] = a_tile[step % 2];

@@ -99,16 +99,18 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * 9"]
 // ///
 //
-// In im2col order every filter position fetches the image anew, and L2 limits the previous variant. Here HEIGHT x 8
-// pixels of dout and the patch of the image around them arrive once, 64 channels of each, for all nine positions: the
-// operand of filter row i begins i rows of the patch later, as the swizzle follows the address; and as wgmma finds each
-// further 64 columns a `leading` number of bytes behind the last, one pixel, its 192 columns are the row's three
-// positions. So three warpgroups take a filter row each, 64 x 192 sums that stay in registers, and 39 KB feed 9.4
-// million products. The sums are the tensor core's own over a block's stretch of pixels: it truncates as it adds, by
-// 1e-4 of a sum at most for a stretch of UNet's, far below bf16's rounding of the operands. Columns of ones make the
-// bias's gradient. In f16 a first pass brings each channel's largest to 2^15, as in nhwc_wgmma_split_f16. Limit: the
-// tensor cores and what shared memory feeds them; images less than a multiple of HEIGHT x 8; with f16 that pass over
-// large images. Idea: the forward variant nhwc_wgmma_patch, with pixels as the depth.
+// In im2col order every filter position fetches the image again, and L2 limits the previous variant. Here HEIGHT x 8
+// pixels of dout and the patch of the image around them are loaded once, 64 channels of each, for all nine positions.
+// The operand of filter row i starts i rows of the patch later, which works because the swizzle follows the address.
+// wgmma finds every further 64 columns `leading` bytes after the previous ones; if this is one pixel, its 192 columns
+// are the three positions of the row. So three warpgroups have a filter row each, with 64 x 192 sums that stay in
+// registers, and 39 KB feed 9.4 million products.
+//
+// The tensor core itself adds the sums over a block's part of the pixels. It truncates when it adds, by 1e-4 of a sum
+// at most for such a part in UNet, far below the rounding of bf16 operands. Columns of ones yield the gradient of the
+// bias. In f16 a first pass scales each channel so that its largest magnitude is 2^15, as in nhwc_wgmma_split_f16.
+// Limit: the tensor cores and the shared memory that feeds them; images that are no multiple of HEIGHT x 8; with f16
+// the first pass over large images. Idea: the forward variant nhwc_wgmma_patch, with pixels as the depth.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -200,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' results in the order of their index: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' results in the order of their index: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

@@ -44,12 +44,12 @@
 // ]
 // ///
 //
-// With 8 channels in a group an output needs 72 products of each channel that it reads, so memory is the limit, and a
+// With 8 channels in a group, an output needs only 72 products per channel that it reads. So memory is the limit, and a
 // tile of a dense product would be mostly padding. Here a block copies 64 channels of a tile of voxels, with its
-// border, into shared memory once, each group's 16 bytes of neighbouring voxels in a row. Those rows are what ldmatrix
-// reads: 16 voxels of one tap, or of two taps, are a fragment of mma.m16n8k16, wherever the tap lies. The 8 filters of
-// a warp stay in registers for the whole tile. Outputs go through the same memory, so that 8 threads write 128 bytes
-// of a voxel. Limit: HBM, and the borders of tiles, which L2 delivers again.
+// border, into shared memory once; the 16 bytes of a group of neighbouring voxels form a row. ldmatrix reads these
+// rows: 16 voxels of one tap, or of two taps, are a fragment of mma.m16n8k16, at any position of the tap. The 8 filters
+// of a warp stay in registers for the whole tile. Outputs go through the same memory, so that 8 threads write 128 bytes
+// of a voxel. Limit: HBM, and the borders of tiles, which are read again from L2.
 
 #include <opbench/mma.cuh>
 #include <opbench/tile.cuh>

@@ -21,12 +21,13 @@
 // shared = "4 * max((16 + BN) * PITCH, SLICES * 16 * BN)"
 // ///
 //
-// A layer of some ten thousand outputs has a few tiles of 64 x 64, which run through its depth in steps, one wait for
-// memory after the other. Here a tile has 16 rows, so that there are a hundred of them, and up to DEPTH numbers of its
-// depth are loaded at once: one wait for memory and one barrier if that is the whole depth. The warps of a block share
-// the depth, four numbers in turn, each with all of the tile in registers, 8 or 16 sums per thread; their sums are
-// added in order out of shared memory, the same bits every time. Limit: the launch and one wait for memory, some 3 µs
-// together, for as long as the operands are read from L2 only a few times; expected, not measured.
+// If a layer has some ten thousand outputs, a variant with tiles of 64 x 64 has few blocks; each goes through the depth
+// in steps, and each step waits for memory. Here a tile has 16 rows, so there are a hundred tiles, and one step loads
+// up to DEPTH elements of the depth. If that is the whole depth, one wait for memory and one barrier are enough. The
+// warps of a block divide the depth, four elements in turn. Each warp has sums for the whole tile in registers, 8 or 16
+// per thread. The sums of the warps are added in order from shared memory, so the bits are the same every time. Limit:
+// the launch and one wait for memory, some 3 µs together, for as long as the operands are read from L2 only a few
+// times; expected, not measured.
 
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
@@ -35,8 +36,8 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
 
-// x [m][k], weight [n][k], bias [n], out [m][n]; a_tile [BM][PITCH], b_tile [BN][PITCH], afterwards sums
-// [SLICES][BM][BN]
+// x [m][k], weight [n][k], bias [n], out [m][n]; in shared memory a_tile [BM][PITCH] and b_tile [BN][PITCH], and after
+// the loop the sums [SLICES][BM][BN]
 extern "C" __global__ void __launch_bounds__(THREADS)
     linear_small_tile(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
                       T* __restrict__ out, int m, int n, int k) {

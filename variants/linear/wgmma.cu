@@ -52,11 +52,12 @@
 // args   = ["map_x", "map_weight", "bias?", "out", "m", "n", "k"]
 // ///
 //
-// matmul/wgmma_persistent, whose file says what each step of it buys, with b by columns, as the weights are. Bias and
-// ReLU or GELU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are
-// rounded and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Blocks start as those of the
-// previous launch leave, and copy weights, which no launch writes, before x is ready. Limit: with many rows power; with
-// few there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
+// This is matmul/wgmma_persistent, whose comment explains each step, with b by columns, as weights are stored. Bias and
+// ReLU or GELU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before TMA stores
+// the rounded results. TMA rounds floats to TF32, to nearest even, while it copies them. Blocks start while the last
+// blocks of the previous launch still run, and copy weights, which no launch writes, before x is ready. Limit: with
+// many rows power; with few rows there are too few tiles for all multiprocessors, as nothing splits k here, and reading
+// the weights from DRAM.
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>

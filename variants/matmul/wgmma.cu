@@ -30,13 +30,13 @@
 // requires  = ["k % 4 == 0 and n % 2 == 0"]
 // ///
 //
-// mma.sync leaves nearly two fifths of Hopper's tensor cores idle: each warp loads its fragments into registers first.
-// wgmma multiplies 64 rows by up to 256 columns straight from shared memory, four warps at a time, and goes on by
-// itself; TMA brings a tile with one instruction of one thread, which neither computes addresses nor checks edges: what
-// lies beyond the matrix arrives as zeros. The swizzle of the map is the one that wgmma's descriptor names. b stored by
-// rows is multiplied in its stored order: descriptors may say that rows hold n and not k, of 16-bit operands only.
-// Limit: one stage, so that copies wait for products and products for copies; only other blocks of the multiprocessor
-// fill the gaps. After the PTX ISA's chapters on wgmma and cp.async.bulk.tensor.
+// With mma.sync nearly two fifths of Hopper's tensor cores are idle, because each warp first loads its fragments into
+// registers. wgmma multiplies 64 rows by up to 256 columns directly from shared memory, for four warps at a time, and
+// runs asynchronously. TMA loads a tile with one instruction of one thread, which neither computes addresses nor checks
+// edges: elements outside the matrix arrive as zeros. The swizzle of the tensor map is the one in wgmma's descriptor. A
+// b that is stored by rows needs no transposition: for 16-bit operands, a descriptor can say that rows run along n
+// instead of k. Limit: there is one stage, so copies wait for products and products for copies; only other blocks of
+// the multiprocessor fill the gaps. After the PTX ISA's chapters on wgmma and cp.async.bulk.tensor.
 
 #include <opbench/barrier.cuh>
 #include <opbench/sums.cuh>

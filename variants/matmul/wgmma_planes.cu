@@ -69,13 +69,14 @@
 // args   = ["map_a", "map_b", "a_exponents", "b_exponents", "out", "m", "n", "k"]
 // ///
 //
-// Two f16 numbers hold 22 significant bits of a float after each row is scaled into the range of f16; three products of
-// them then are as good as float32's, at a third of f16's rate: f16 has three significant bits more than bf16, which
-// needs six products, and twice TF32's rate. The tensor core truncates as it adds: products of high parts start anew
-// every 64 k and are added in float while the small products of the same stage run; those, 2^-11 as large, need no such
-// care. Copies bring both planes at once. Its error is below cuBLAS's float32, at four times the rate. Limit: 192 sums
-// per thread, so that tiles are 128 x 128; the passes that split, 35 to 50 us for a matrix of 4096 x 4096. After Ootomo
-// and Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// After each row is scaled into the range of f16, two f16 numbers represent 22 significant bits of a float. Three
+// products of such numbers are as good as float32's, at a third of the rate of f16. (bf16 has three significant bits
+// less and needs six products; f16 has twice the rate of TF32.) The tensor core truncates when it adds. So the sums of
+// products of high parts start from zero every 64 k and are added in float, while the small products of the same stage
+// run; those are 2^-11 as large and need no such care. Copies load both planes at once. The error is below that of
+// cuBLAS's float32, at four times the rate. Limit: 192 sums per thread, so that tiles are 128 x 128; the passes that
+// split, 35 to 50 us for a matrix of 4096 x 4096. After Ootomo and Yokota, Recovering single precision accuracy from
+// Tensor Cores (2022).
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
@@ -130,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256)
     split_a(const float* __restrict__ a, __half* __restrict__ planes, int* __restrict__ exponents, int m, int k) {
     split_rows(a, planes, exponents, m, k, A_PITCH);
 }
-// The largest of each column of b [k][n]; b [n][k] needs none.
+// Find the largest magnitude in each column of b [k][n]; a b [n][k] does not need this kernel.
 extern "C" __global__ void __launch_bounds__(256)
     find_b(const float* __restrict__ b, unsigned* __restrict__ found, int n, int k) {
     if (B_ROWS) find_columns(b, found, k, n);

@@ -39,13 +39,13 @@
 // define    = { REMEMBERED = "1" }
 // ///
 //
-// At 2x2 windows that touch, a thread of COLUMNS = 2 reads a float4 of two rows and a float2 of gradients and writes
-// two float4: the least that there is to move. Overlapping windows (3x3 at stride 2) are searched once for the 2x2
-// pixels of a stride, and more strides share what lies between them; tiles start at multiples of the stride, so that
-// which window covers which pixel is known to the compiler, whatever the padding. The vectors' width follows from what
-// W and the tile divide by; rows of odd length fall back to scalars. Limit: HBM; at 3x3 and wider the comparisons.
-// remembered_tiles reads where each maximum was instead of the image: a float2 of gradients and two places for two
-// float4 that it writes, and a comparison with a constant for each window over a pixel.
+// For 2x2 windows at stride 2, a thread with COLUMNS = 2 reads a float4 of two rows and a float2 of gradients, and
+// writes two float4: no variant can move less. Overlapping windows (3x3 at stride 2) are searched once for the 2x2
+// pixels of a stride; with more strides per thread, neighbouring strides share the windows between them. Tiles start at
+// multiples of the stride, so the compiler knows which window covers which pixel, whatever the padding. The vector
+// width is the largest that divides W and the tile; rows of odd length use scalars. Limit: HBM; at 3x3 and wider the
+// comparisons. remembered_tiles reads the position of each maximum instead of the image: a float2 of gradients and two
+// positions for two float4 that it writes, and one comparison with a constant for each window over a pixel.
 
 #include <opbench/vectors.cuh>
 #include <opbench/window_tiles.cuh>
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_backward_tiles(
         Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
-            // The vector lies inside a row or outside of it, never across its end.
+            // The vector is inside a row or outside of it, and never crosses its end.
             const int u = top + Tiles::before + y, z = left + START + k * WIDTH;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)__int_as_float(0xff800000);

@@ -61,15 +61,17 @@
 // define.PER_SM  = "2 if BM == 128 else 3"
 // ///
 //
-// In an image that is enlarged twice by the nearest pixel, the three pixels under a row of the filter are two of the
-// small one: below an output pixel of even y one pixel of the row above and two of its own, of odd y two of its own and
-// one of the row beneath. So weights that meet the same pixel are added first (in float32), and a 2x2 filter of the
-// sums goes over the small image: 4 products for 9, and 17 for 27 where the skip has half as many channels, whose 9
-// stay. The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities,
-// and its rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of
-// layers of few pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as
-// if weights were given so: within what outputs are rounded by. Limit: that of the previous variant. The idea is that
-// of "sub-pixel" convolutions: Shi et al. (2016), read backwards.
+// If an image is enlarged twice by the nearest pixel, the three pixels under a filter row are only two pixels of the
+// small image. For an output pixel of even y, one is in the row above and two are in its own row; for odd y, two are in
+// its own row and one is in the row below. So weights for the same small pixel are added first (in float32), and the
+// sums are a 2x2 filter over the small image: 4 products instead of 9 (17 instead of 27 if the skip has half as many
+// channels, which keep their 9).
+//
+// The sums depend on the parities of y and x, so there are four filters. All pixels of a block have the same parities,
+// and its rows of the output are two pixels apart. A first kernel computes the filters: a few percent of the work of
+// layers with few pixels, and none if a network's weights stay the same. In bf16 the sums are rounded once more, as if
+// the weights were given so; the error is within the rounding of the outputs. Limit: that of the previous variant. The
+// idea is that of "sub-pixel" convolutions, in reverse: Shi et al. (2016).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/stride2_loader.cuh>
