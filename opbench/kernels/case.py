@@ -323,9 +323,6 @@ def _dim3(values: list[int]) -> Dim3:
     return (x, y, z)
 
 
-CASE_NAME = re.compile(r"^(?P<operator>[\w-]+)/(?P<variant>[\w-]+)(?:\[(?P<config>[^\]]*)\])?(?P<problem>\(.*\))$")
-
-
 def is_named(case: str, pattern: str) -> bool:
     """Return whether a pattern matches a case's name: the whole name, its variant, or a glob over either.
 

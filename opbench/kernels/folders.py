@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from opbench.case_names import CASE_NAME
 from opbench.errors import Location, UsageError, unknown_name
 from opbench.kernels.header import read_variants
 from opbench.kernels.task_file import TorchTask, task_of_folder
@@ -171,7 +172,7 @@ class Catalog:
 
         Raises UsageError with the nearest existing operator, variant, axis or config.
         """
-        from opbench.kernels.case import CASE_NAME, Case
+        from opbench.kernels.case import Case
 
         match = CASE_NAME.match(name)
         if not match:

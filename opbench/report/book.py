@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from opbench import units
+from opbench.case_names import split_case
 from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
 
@@ -24,16 +25,12 @@ def book_lines(book: Book) -> list[str]:
 
 
 def _cells(entry: BookEntry) -> list[str]:
-    first_tie, *other_ties = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
+    first_tie, *other_ties = [split_case(time.case).variant_and_config for time in entry.ties] or [""]
     return [
         f"  {entry.gpu.removeprefix('NVIDIA ')} {entry.precision}",
         units.time(entry.winner.median_s),
         units.interval(entry.winner.low_s, entry.winner.high_s),
         units.ratio(entry.speedup),
-        _short_case_name(entry.winner.case, entry),
+        split_case(entry.winner.case).variant_and_config,
         first_tie + (f" and {len(other_ties)} more" if other_ties else ""),
     ]
-
-
-def _short_case_name(case: str, entry: BookEntry) -> str:
-    return case.removeprefix(f"{entry.operator}/").removesuffix(entry.problem)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opbench.kernels.case import CASE_NAME, select
+from opbench.case_names import CASE_NAME, CaseParts, split_case
+from opbench.kernels.case import select
+from opbench.kernels.variant import print_config
 from opbench.running.suite import read_suite
 from support.checks.errors import refuses
 from support.common import CATALOG
@@ -19,6 +21,14 @@ def test_printed_names_select_exactly_themselves() -> None:
     for case in CASES:
         assert [c.name for c in select(CASES, [case.name])] == [case.name]
         assert CASE_NAME.match(case.name)
+
+
+def test_a_name_is_split_into_its_parts() -> None:
+    for case in CASES:
+        parts = split_case(case.name)
+        assert f"{case.variant.operator}/{parts.variant}" == case.variant.id
+        assert (parts.config, parts.problem) == (print_config(case.config), str(case.problem))
+    assert split_case("relu/scalar") == CaseParts("", "", "")
 
 
 def test_globs_and_variant_names_select() -> None:

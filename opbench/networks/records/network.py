@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from opbench.backend.environment import Environment
+from opbench.case_names import split_case
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.networks.records.attribution import AttributionRecord
 from opbench.paths import write_file
@@ -432,6 +433,4 @@ def _sum_known(values: Sequence[float | None]) -> float | None:
 
 def variant_of(node: NodeRecord) -> tuple[str, str]:
     """Return the variant and config of a node's case, such as ("nhwc_mma", "[BM=64]")."""
-    name = node.case.partition("(")[0].partition("/")[2]
-    variant, bracket, config = name.partition("[")
-    return variant, bracket + config
+    return split_case(node.case)[:2]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
+from opbench.case_names import split_case
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.networks.records.network import (
     NodeRecord,
@@ -450,7 +451,7 @@ def source_text_of(node: NodeRecord) -> str:
     alone_s = node.alone_s
     parts = [(node.source or "–") + (f", {units.time(alone_s)} alone" if alone_s else "")]
     if ties := node.tied_with:
-        names = [case.partition("(")[0].partition("/")[2] for case in ties]
+        names = [split_case(case).variant_and_config for case in ties]
         parts.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
     elif node.lead:
         parts.append(f"the next best takes {units.ratio(node.lead)}")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from opbench import units
+from opbench.case_names import split_case
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 from opbench.networks.report.phrases import size_text, unmeasured_hint
 from opbench.networks.report.training_comparison import (
@@ -232,14 +233,14 @@ def _sum_over_launches(nodes: Sequence[TrainingNode], quantity: Callable[[Traini
 
 
 def _row(node_number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, JSON]:
-    variant, _, problem = node.case.partition("(")
+    case = split_case(node.case)
     return {
         "number": node_number,
         "name": node.name,
         "operator": node.operator,
         "group": node.group,
-        "variant": variant.partition("/")[2],
-        "problem": f"({problem}",
+        "variant": case.variant_and_config,
+        "problem": case.problem,
         "flops": units.si(node.flops, "FLOP") if node.flops else "–",
         "flops_sort": math.log10(node.flops + 1),
         "bytes": size_text(node.compulsory_bytes),
