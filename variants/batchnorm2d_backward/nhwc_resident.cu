@@ -23,10 +23,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Deep layers have many channels of few pixels: a block holds all pixels of a few channels of both images in registers,
-// so that sums and what they are applied to take one read, and no part waits for another kernel. ACROSS = 2 reads 32
-// bytes of a pixel, a whole sector. Limits: up to 16 words of either image a thread; few channels make few blocks. This
-// is the minimum of HBM traffic: two reads, one write.
+// Deep layers have many channels and few pixels. A block keeps all pixels of a few channels of both images in
+// registers, so they are read once for the sums and the result, and no kernel waits for another. With ACROSS = 2 a
+// block reads 32 bytes of a pixel, a whole sector. Limits: up to 16 words of either image per thread; few channels make
+// few blocks. HBM traffic is minimal: two reads, one write.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

@@ -24,10 +24,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Deep layers have many channels of few pixels: a block's registers hold both images of one, so that the sums and what
-// they are applied to take one read, and no part waits for another kernel. Limits: up to 16 words of either image a
-// thread, 16384 floats per channel; fewer channels than multiprocessors leave some idle. This is the minimum of HBM
-// traffic: two reads, one write.
+// Deep layers have many channels and few pixels. A block keeps one channel of both images in registers, so they are
+// read once for the sums and the result, and no kernel waits for another. Limits: up to 16 words of either image per
+// thread, 16384 floats per channel; if there are fewer channels than multiprocessors, some are idle. HBM traffic is
+// minimal: two reads, one write.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>

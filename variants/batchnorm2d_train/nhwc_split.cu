@@ -53,12 +53,13 @@
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w, UNROLL * DOWN))" }
 // ///
 //
-// Neighbouring lanes have neighbouring channels, so that every access is of whole sectors, and each keeps its channels'
-// moments in registers; a block's rows of lanes are pixels, and a tree reduction in shared memory adds them. The number
-// of parts depends only on the problem, and the order of each merge is fixed: the same bits on every GPU. nhwc_vector
-// centres the UNROLL pixels that it has loaded by their own mean and merges them as one (Chan's formula): the division
-// is one for all lanes and pixels. BACKWARDS normalises from the end of the image, where the L2 cache still holds what
-// was read last. Limits: nhwc_split has 4 bytes (2) per access and a division per element; nhwc_vector is bound by HBM.
+// Neighbouring lanes process neighbouring channels, so accesses use whole sectors, and each thread keeps the moments of
+// its channels in registers. The rows of threads in a block process different pixels; a tree reduction in shared memory
+// merges their moments. The number of parts depends only on the problem, and the order of each merge is fixed, so the
+// bits are the same on every GPU. nhwc_vector subtracts from the UNROLL pixels that it has loaded their own mean and
+// merges them as one (Chan's formula), with one division for all lanes and pixels. With BACKWARDS, the second pass
+// starts from the end of the image, which the L2 cache still holds. Limits: nhwc_split has 4 bytes (2) per access and a
+// division per element; nhwc_vector is bound by HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -52,12 +52,13 @@
 // define    = { WIDTH = "lanes", PARTS = "min(SPLIT, cdiv(n * h * w // lanes, BLOCK * UNROLL))" }
 // ///
 //
-// The number of parts depends only on the problem, and the order of each merge is fixed: the same bits on every GPU,
-// whatever block finishes first. The elements that a thread has loaded are centred by their own mean in registers,
-// which costs no division per element, and merged by Chan's formula like everything above them, so that no shift has to
-// be guessed and a mean of any size loses no precision. BACKWARDS normalises from the end of the image, where the L2
-// cache still holds what was read last. Limits: split has 4 bytes (2) per access and a division per element; vectorised
-// is bound by HBM, which x crosses twice: statistics from the convolution's epilogue would save a pass.
+// The number of parts depends only on the problem, and the order of each merge is fixed, so the bits are the same on
+// every GPU, whichever block finishes first. A thread subtracts from the elements that it has loaded their own mean, in
+// registers and without a division per element, and merges them by Chan's formula, as all further results. So no shift
+// has to be estimated, and a mean of any size loses no precision. With BACKWARDS, the second pass starts from the end
+// of the image, which the L2 cache still holds. Limits: split has 4 bytes (2) per access and a division per element;
+// vectorised is bound by HBM, through which x passes twice: statistics from the convolution's epilogue would save a
+// pass.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -21,10 +21,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// x is read twice instead of three times. Each thread keeps the mean of what it has seen and the sum of squares about
-// it (Welford 1962), which stays accurate if the mean is large; two such triples merge without loss (Chan, Golub and
-// LeVeque 1979), here by a tree whose order is fixed. Limits: a division per element; as many blocks as channels, which
-// leaves most of a GPU idle; in nhwc a warp's lanes read a whole pixel apart.
+// x is read twice instead of three times. Each thread keeps the count, the mean and the sum of squared deviations of
+// the elements that it has read (Welford 1962), which stays accurate if the mean is large. Two such triples merge
+// without loss (Chan, Golub and LeVeque 1979), here by a tree in a fixed order. Limits: a division per element; there
+// are only as many blocks as channels, so most of a GPU is idle; in nhwc the lanes of a warp read addresses that are a
+// whole pixel apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -15,8 +15,8 @@
 // ///
 //
 // The image is read k/OUT times instead of k times, and OUT independent sums hide the latency of the multiply-add. The
-// weights of the OUT channels lie side by side in shared memory, so that one 16-byte broadcast brings four of them. At
-// OUT=8 three loads feed eight multiply-adds; the implicit matrix product makes 64 of four loads.
+// weights of the OUT channels are contiguous in shared memory, so one 16-byte broadcast loads four of them. At OUT=8
+// three loads serve eight multiply-adds; in the implicit matrix product four loads serve 64.
 
 struct alignas(OUT >= 4 ? 16 : 8) Channels { float value[OUT]; };
 

@@ -50,13 +50,13 @@
 // product   = "f16x3"
 // ///
 //
-// Windows of one or three channels begin anywhere, which TMA cannot copy; but wgmma multiplies whatever lies in shared
-// memory. So the threads of two warpgroups gather a window each, in turn of tiles, 64 elements at a time, find its
-// largest number, whose power of two is the window's alone, and write it as a row of the operand. The other two
-// warpgroups multiply 64 windows each by all filters, which a block splits once and keeps, and store. A gathering
-// thread's loads are independent of each other and mostly find what its neighbours have fetched. Limit: writing the
-// output; gathering, and shared memory, in turn. Idea: nhwc_few_channels_mma, and the producers and consumers of
-// CUTLASS's mixed-input kernels.
+// Windows of one or three channels are not aligned, so TMA cannot copy them; but wgmma multiplies whatever is in shared
+// memory. So the threads of two warpgroups gather the windows, the warpgroups taking turns with the tiles. A thread
+// gathers 64 elements of a window at a time, scales them by a power of two that their largest magnitude gives, and
+// writes them as a row of the operand. The other two warpgroups each multiply 64 windows by all filters, which a block
+// splits once and keeps, and store the results. The loads of a gathering thread are independent of each other, and most
+// of them hit what its neighbours have fetched. Limit: writing the output; gathering and shared memory. Idea:
+// nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
 
 #include <opbench/gathered.cuh>
 #include <opbench/partials.cuh>

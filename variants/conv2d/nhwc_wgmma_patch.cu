@@ -63,13 +63,13 @@
 // early = ["weight"]
 // ///
 //
-// An im2col copy fetches every pixel r s times from L2, which is what limits it. Here a copy brings a patch, HEIGHT x 8
-// pixels and their border, once; for filter position (i, j) wgmma's descriptor begins i rows and j pixels later, where
-// the swizzle, which follows the address, still fits. 64 filters are the rows and pixels the columns, so that the
-// layers with 64 filters, a large share of UNet's work, fill the tile: 1.7 times cuDNN there. Filters stay in shared
-// memory where they fit (RESIDENT), else they pass through a ring of 8 KB stages that a second thread fills. Two
-// warpgroups take turns, one stores while the other multiplies. Limit: the tensor cores, then power; for images much
-// smaller than a patch the pixels beyond their edges.
+// An im2col copy fetches every pixel r s times from L2, which limits it. Here TMA copies a patch, HEIGHT x 8 pixels and
+// their border, once. For filter position (i, j) wgmma's descriptor starts i rows and j pixels later; the swizzle still
+// fits, because it follows the address. The 64 rows of the product are filters and its columns are pixels, so layers
+// with 64 filters, a large share of UNet's work, fill a tile: 1.7 times as fast as cuDNN there. If the filters fit,
+// they stay in shared memory (RESIDENT); otherwise a second thread loads them through a ring of 8 KB stages. Two
+// warpgroups take turns: one stores while the other multiplies. Limit: the tensor cores, then power; for images much
+// smaller than a patch, the pixels outside the image.
 
 #include <opbench/overlap.cuh>
 #include <opbench/patch_sums.cuh>

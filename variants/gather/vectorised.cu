@@ -19,9 +19,9 @@
 // args   = ["data", "order", "step?", "batch", "rows", "total"]
 // ///
 //
-// A block copies a piece of one row, whose index it looks up once; a thread has UNROLL vectors in flight. Limits: the
-// load of the index comes before all others, and rows that are no multiple of a block leave threads idle; for rows of
-// one element, such as labels, the previous variant is better.
+// A block copies part of one row and looks up the row's index once; a thread has UNROLL vectors in flight. Limits: the
+// load of the index must arrive before all others start; if rows are no multiple of a block, some threads have nothing
+// to copy. For rows of one element, such as labels, the previous variant is better.
 typedef PACK Pack;  // what one load or store moves
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

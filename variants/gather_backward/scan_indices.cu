@@ -14,8 +14,9 @@
 // args   = ["dbatch", "order", "ddata", "rows", "features"]
 // ///
 //
-// A block owns what it writes, so it adds the rows of its index in their order, and writes zeros itself where there is
-// none. Limit: every block reads all indices, from L2: items * rows of them, of which rows match.
+// Each block alone writes a part of one row of the result. It searches all indices, adds the rows with its index in
+// their order, and writes zeros if there is none. Limit: every block reads all indices from L2, items * rows of them in
+// total, and only `rows` of them match.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -25,12 +25,12 @@
 // args   = ["map_a", "map_b", "map_out", "ends", "out", "m", "n", "k", "groups"]
 // ///
 //
-// The groups' matrices are one tensor, whose last coordinate is the group: no tensor map changes in the kernel. Every
-// warp loops over the ends of the groups by itself, and persistent blocks go from one group to the next without a
-// pause, so that small groups do not leave multiprocessors idle. Tiles begin at the first row of their group, wherever
-// that is. A copy of a's rows brings rows of the next group, too; their products are not stored. TMA cannot leave them
-// out, so 16 rows that are not all of the group are stored by ordinary stores. Limit: the tensor cores; groups with
-// fewer rows than a tile multiply rows for nothing. Idea: CUTLASS's grouped kernels.
+// The matrices of all groups are one tensor whose last coordinate is the group, so the kernel changes no tensor map.
+// Every warp finds the ends of the groups by itself, and persistent blocks go from one group to the next without a
+// pause, so small groups leave no multiprocessors idle. A tile starts at the first row of its group. A copy of rows of
+// a can also load rows of the next group; their products are computed and not stored. TMA cannot omit single rows, so a
+// warp whose 16 rows are not all in the group uses ordinary stores. Limit: the tensor cores; in groups with fewer rows
+// than a tile, the rest of the products is wasted. Idea: CUTLASS's grouped kernels.
 
 #include <opbench/groups.cuh>
 #include <opbench/ring.cuh>

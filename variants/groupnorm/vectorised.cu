@@ -27,10 +27,10 @@
 // args   = ["x", "weight", "bias", "out", "mean", "rstd", "batch * groups"]
 // ///
 //
-// In nchw a group is contiguous: a row, of which a thread holds ITEMS vectors of 16 bytes. A vector lies within one
-// channel. Small groups share a block. Limits: a multiprocessor has registers for one or two large groups only, so that
-// memory waits while their blocks add up; larger groups than 8 vectors for each of 1024 threads need the earlier
-// variants.
+// In nchw a group is contiguous, so it is treated as a row, and each thread keeps ITEMS vectors of 16 bytes of it in
+// registers. All elements of a vector belong to one channel. Small groups share a block. Limits: the registers of a
+// multiprocessor are enough for one or two large groups only, so memory is idle while their blocks compute sums; groups
+// larger than 8 vectors for each of 1024 threads need the earlier variants.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;

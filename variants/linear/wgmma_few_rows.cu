@@ -42,16 +42,16 @@
 // requires  = ["k % 4 == 0"]
 // ///
 //
-// A layer of few rows is a stream of weights: DRAM limits it, and of its ten microseconds the start and the end are
-// lost. So weights are the instruction's 64 rows and the batch its columns (8 to 128), of which nothing is padded to a
-// tile; one thread keeps up to twelve stages of copies in flight, 100 KB per block, so that two blocks fill a
-// multiprocessor (200 KB from 64 rows on, where one does); the SPLIT blocks of a cluster divide k, copy each other's
-// share of the sums into their shared memory (as one copy: single words would take microseconds) and add them in the
-// order of their ranks, without a second launch and without traffic to DRAM. And the launch is programmatic: its blocks
-// start as those of the layer before leave, and have their weights and bias, which no layer computes, on the way before
-// x is ready. Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a tenth behind cuBLAS
-// on an H200. Ideas: CUTLASS's stream-K; the CUDA Programming Guide, "Programmatic Dependent Launch"; DeepGEMM's
-// kernels for few rows.
+// With few rows, the time of a layer is that of reading its weights: DRAM limits it, and of its ten microseconds the
+// start and the end are lost. So the weights are the 64 rows of wgmma and the batch is its columns (8 to 128), without
+// padding to a tile. One thread keeps up to twelve stages of copies in flight, 100 KB per block, so that two blocks
+// fill a multiprocessor (from 64 rows on 200 KB, and one block fills it). The SPLIT blocks of a cluster divide k. They
+// copy each other's share of the sums into their shared memory, as one copy (single words would take microseconds), and
+// add them in the order of their ranks, without a second launch and without traffic to DRAM. The launch is
+// programmatic: blocks start while the last blocks of the previous layer run, and copy weights and bias, which no layer
+// computes, before x is ready. Limit: DRAM, and 4 us of start and end, 6 to 7 from 32 rows on, where bf16 is still a
+// tenth behind cuBLAS on an H200. Ideas: CUTLASS's stream-K; the CUDA Programming Guide, "Programmatic Dependent
+// Launch"; DeepGEMM's kernels for few rows.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;

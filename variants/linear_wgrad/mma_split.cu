@@ -51,11 +51,11 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 16, 2] }
 // ///
 //
-// A layer of few weights and a large batch, such as one over the pixels of images, makes few tiles: SPLIT blocks share
-// a tile, each adds up a stretch of the batch into a workspace, and a second kernel adds the parts in index order, the
-// same bits every time on every GPU. Limit: the parts are written and read once more, from L2, and a second launch; it
-// is not worthwhile where the weights are many and the batch is small. After "split K" in CUTLASS's efficient GEMM
-// notes.
+// A layer with few weights and a large batch, such as a layer over the pixels of images, has few tiles. So SPLIT blocks
+// share a tile: each adds up a part of the batch and stores it in a workspace, and a second kernel adds the parts in
+// index order. The bits are the same every time and on every GPU. Limit: the parts are written and read once more,
+// through L2, and there is a second launch; this does not pay off if there are many weights and a small batch. After
+// "split K" in CUTLASS's efficient GEMM notes.
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>

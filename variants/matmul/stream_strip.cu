@@ -15,11 +15,11 @@
 // block  = ["THREADS"]
 // ///
 //
-// With few rows of a the product is the reading of b, which this reads once, for up to 8 rows of a at a time (4 in
-// bf16, as 16 bytes hold twice the columns). LANES threads side by side read 64 to 256 contiguous bytes of a row of b,
-// and a thread has DEPTH such rows in flight: 64 KB and more per multiprocessor, what DRAM's latency asks for. The
-// strips are narrow, so that 4096 columns give every multiprocessor one, and the threads of a block share its k; their
-// sums are added by shuffles and in shared memory, in a fixed order. Limit: DRAM, for one or two rows; then the
+// With few rows of a, the time is that of reading b. This variant reads b once for up to 8 rows of a at a time (4 in
+// bf16, as 16 bytes are twice as many columns). LANES neighbouring threads read 64 to 256 contiguous bytes of a row of
+// b, and each thread has DEPTH such rows in flight: 64 KB and more per multiprocessor, as DRAM's latency requires. The
+// strips are narrow, so that 4096 columns give every multiprocessor one. The threads of a block divide k; their sums
+// are added by shuffles and in shared memory, in a fixed order. Limit: DRAM, for one or two rows; then the
 // multiply-adds. After the transposed matrix-vector products of BLAS libraries (MAGMA's and KBLAS's gemv).
 
 #include <opbench/row_stream.cuh>

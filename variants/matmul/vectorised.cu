@@ -18,9 +18,9 @@
 // Every load is 16 bytes, from global and from shared memory. So there are a quarter of the previous variant's load
 // instructions, with less index arithmetic. The tile of a is stored transposed, so that a thread reads four
 // neighbouring rows as one float4. The four scalar stores of a float4 would then have bank conflicts; the padding of 4
-// words prevents them (BK = 8; at 16, 2-way conflicts remain). Limit: every step loads, waits and then computes; a warp's
-// outputs form a flat row, so its threads share few values. After "kernel 6" of S. Boehm, How to Optimize a CUDA Matmul
-// Kernel (2022).
+// words prevents them (BK = 8; 2-way conflicts remain for 16). Limit: every step loads, waits and then computes; a
+// warp's outputs form a flat row, so its threads share few values. After "kernel 6" of S. Boehm, How to Optimize a CUDA
+// Matmul Kernel (2022).
 
 #define THREADS_X (BN / TN)
 #define THREADS_Y (BM / TM)

@@ -14,9 +14,9 @@
 // args   = ["x", "out", "axis", "inner"]
 // ///
 //
-// A warp reads 32 neighbouring groups at one position of the axis, so that all accesses are coalesced, and ROWS warps
-// share the positions. Limits: 4 bytes per access; the second pass reads x from L2, or from DRAM where the blocks that
-// run at one time have more than L2 holds.
+// A warp reads 32 neighbouring groups at one position of the axis, so all accesses are coalesced, and the ROWS warps of
+// a block divide the positions. Limits: 4 bytes per access; the second pass reads x from L2, or from DRAM if the blocks
+// that run at the same time need more than L2.
 
 // The factor of the elements of a group, from the sum of their sizes or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {

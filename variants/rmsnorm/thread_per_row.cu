@@ -10,9 +10,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: mean square and result as they are defined. With a residual, the sum is stored first and then
-// read in its place. Limits: neighbouring lanes read a whole row apart, so that each fetches a sector of its own; every
-// row is read twice; few rows leave most of the GPU idle.
+// The first variant: each thread computes one row by the definition: mean square, then the result. With a residual, it
+// first stores the sum, and then reads the sum instead of the inputs. Limits: neighbouring threads read a whole row
+// apart, so each fetches a sector of its own; every row is read twice; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -18,8 +18,9 @@
 // ///
 //
 // The first variant: both formulas as they are defined. Neighbouring threads of the second kernel read neighbouring
-// columns. Limits: those of the first kernel read a whole row apart; a few thousand columns leave most of the GPU idle,
-// and each adds up all rows one after the other; x and dout are read three times.
+// columns. Limits: neighbouring threads of the first kernel read a whole row apart; in the second kernel, a few
+// thousand columns leave most of the GPU idle, and each thread adds up all rows one after the other; x and dout are
+// read three times.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -18,9 +18,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// A warp reads 512 bytes of a row, and the loads of AHEAD rows are issued before the first of them is added. Limit: HBM
-// where there are many segments; the longest segment where there are few, as a segment has one block for 128 columns
-// (256 of bf16).
+// A warp reads 512 bytes of a row, and issues the loads of AHEAD rows before it adds the first. Limit: HBM if there are
+// many segments. If there are few, the longest segment, because one block reduces 128 columns (256 of bf16) of a
+// segment.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -10,8 +10,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: maximum, sum and quotient as they are defined. Limits: neighbouring lanes read a whole row apart,
-// so that each fetches a sector of its own; every row is read three times; few rows leave most of the GPU idle.
+// The first variant: each thread computes one row by the definition: maximum, sum and quotient. Limits: neighbouring
+// threads read a whole row apart, so each fetches a sector of its own; every row is read three times; few rows leave
+// most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -14,9 +14,9 @@
 // args   = ["logits", "labels", "loss", "dlogits", "rows", "micro"]
 // ///
 //
-// For a small batch with few classes, such as LeNet's 128 x 10, launches take most of the time: this variant needs one
+// For a small batch with few classes, such as LeNet's 128 x 10, launches take most of the time. This variant needs one
 // launch and no workspace. A thread keeps its row in registers; the losses are added in shared memory, in a fixed
-// order. Limit: one multiprocessor, which reads rows that lie apart.
+// order. Limit: one multiprocessor, whose threads read a row apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

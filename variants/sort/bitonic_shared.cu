@@ -19,9 +19,9 @@
 // cooperative = true
 // ///
 //
-// A tile in shared memory is sorted at once. A merge of longer runs has steps in global memory until the elements of
-// all pairs lie in the same tile. With tiles of 4096, a vector of 2^26 elements is read and written 120 times instead
-// of 351 times. Limit: the global steps.
+// All steps of a sort whose pairs are in the same tile run in shared memory. Merges of longer runs have steps in global
+// memory until the elements of all pairs are in the same tile. With tiles of 4096, a vector of 2^26 elements is read
+// and written 120 times instead of 351 times. Limit: the steps in global memory.
 
 // Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
 __device__ __forceinline__ unsigned code_of(unsigned bits) {

@@ -10,10 +10,10 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The tile is read by rows and written by rows of the result; the transposition happens in shared memory, where a
-// stride costs no sectors but causes bank conflicts: the 32 lanes read one column of the tile, and at 32 words per row
-// all of it lies in one bank, so that read is replayed 32 times. Limit: those conflicts. After G. Ruetsch and P.
-// Micikevicius, Optimizing Matrix Transpose in CUDA (2009).
+// The kernel reads a tile by rows and writes rows of the result; it transposes the tile in shared memory. There a
+// stride costs no sectors, but causes bank conflicts: the 32 lanes read one column of the tile, and with 32 words per
+// row the whole column is in one bank, so the read is replayed 32 times. Limit: those conflicts. After G. Ruetsch and
+// P. Micikevicius, Optimizing Matrix Transpose in CUDA (2009).
 
 // x [rows, cols], out [cols, rows]; block (32, ROWS): a 32 x 32 tile, 32 / ROWS elements per thread. The grid has one
 // dimension because the others end at 65535.

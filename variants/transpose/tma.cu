@@ -19,12 +19,12 @@
 // args   = ["map_x", "map_out", "cols"]
 // ///
 //
-// No thread waits with its registers for a tile: TMA loads and stores it, clipped at the edges, while the other blocks
-// of the multiprocessor transpose theirs in place. Rows are not padded and need no swizzle: eight lanes take 4x4 pieces
-// along a diagonal, whose float4 lie in different banks by rows and by columns alike. Limit: memory bandwidth, of which
-// this gains the last hundredth: on an H200 93 % of a copy's rate at 16384 x 16384, and neither larger tiles (128 x
-// 128, 64 x 256), nor bands of them, nor hints for L2 come closer: it is what DRAM makes of rows read and columns
-// written.
+// TMA loads and stores a tile, clipped at the edges, so no thread waits for it with registers in use; meanwhile the
+// other blocks of the multiprocessor transpose their tiles in place. Rows need neither padding nor a swizzle: eight
+// lanes process 4x4 squares along a diagonal, whose float4 are in different banks both by rows and by columns. Limit:
+// memory bandwidth. This variant adds the last hundredth of it: 93 % of a copy's rate at 16384 x 16384 on an H200.
+// Larger tiles (128 x 128, 64 x 256), bands of tiles and hints for L2 are no faster, because rows are read and columns
+// written in DRAM.
 
 #include <opbench/barrier.cuh>
 #include <opbench/tma.cuh>

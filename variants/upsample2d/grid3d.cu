@@ -14,9 +14,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "scale"]
 // ///
 //
-// The output's place needs no division; that of its source still does, once per thread. The grid's third dimension
-// holds no more than 65535 blocks, so each strides over the planes. Limits: on small planes most threads of a block lie
-// outside; loads and stores of one element.
+// The coordinates of an output come from the grid without a division; those of its source pixel still need divisions,
+// once per thread. The third dimension of a grid has at most 65535 blocks, so each block loops over several planes.
+// Limits: on small planes most threads of a block have no output; each load and store moves one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

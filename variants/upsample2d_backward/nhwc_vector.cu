@@ -24,8 +24,8 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels: at scale 2, four loads in flight
-// and one store, bilinear 16 loads, of which the caches serve the repeats. Limit: HBM.
+// Each thread uses the widest vector of up to 16 bytes that divides a pixel's channels. At scale 2 it has four loads in
+// flight and one store; for bilinear it has 16 loads, and repeated ones hit the caches. Limit: HBM.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

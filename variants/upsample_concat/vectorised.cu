@@ -21,9 +21,9 @@
 // args   = ["low", "skip", "out", "n"]
 // ///
 //
-// Rows 2k and 2k + 1 of the output have the same source in low, so a thread that writes both loads it once: 8 bytes
-// for two 16-byte stores. In the channels of skip the same thread copies two vectors. A plane is long, so that nearly
-// every warp lies in one of the two halves. STREAM marks skip's loads and all stores evict-first. Limit: HBM.
+// Rows 2k and 2k + 1 of the output have the same source in low, so one thread writes both and loads the source once: 8
+// bytes for two 16-byte stores. In the channels of skip, a thread copies two vectors. Planes are long, so nearly every
+// warp works only on low or only on skip. STREAM marks skip's loads and all stores evict-first. Limit: HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -24,8 +24,8 @@
 // args   = ["dout", "dlow", "dskip", "n"]
 // ///
 //
-// Every thread reads the same way, row 2y and row 2y + 1 of the joined gradient, and each element of that once; only
-// what it writes depends on the channel. Sizes are macros, so that places cost multiplications. STREAM marks all three
+// Every thread reads rows 2y and 2y + 1 of the joined gradient in the same way, each element once; only the writes
+// depend on the channel. Sizes are macros, so indices cost multiplications instead of divisions. STREAM marks all three
 // arrays evict-first. Limit: HBM.
 #if BF16
 #include <cuda_bf16.h>

@@ -63,11 +63,11 @@
 // define    = { WN = "32", PER_SM = "3 if BM == 64 else 1" }
 // ///
 //
-// One image of UNet's deepest joined layer has 16 x 16 pixels of each parity and 512 filters: 128 tiles of 64 x 64, a
-// block of four warps for each multiprocessor, which 8704 products per sum keep waiting for memory. SPLIT blocks per
-// tile take a part of the depth each, so that three are on a multiprocessor at once, or one of 128 x 128, which asks L2
-// for half as much; a second kernel adds the partial sums in index order, so that the result does not depend on timing.
-// Limit: L2, and the partial sums. Idea: conv2d/nhwc_mma_split.
+// For one image, UNet's deepest joined layer has 16 x 16 pixels of each parity and 512 filters: 128 tiles of 64 x 64.
+// That is one block of four warps per multiprocessor, which waits for memory during the 8704 products of each sum. Here
+// SPLIT blocks share a tile, each with a part of the depth, so that a multiprocessor has three blocks at once, or one
+// of 128 x 128, which reads half as much from L2. A second kernel adds the partial sums in index order, so the result
+// does not depend on timing. Limit: L2, and the partial sums. Idea: conv2d/nhwc_mma_split.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/stride2_loader.cuh>
