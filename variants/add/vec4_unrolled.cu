@@ -10,10 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A thread issues its 2 x UNROLL loads before the first sum: with UNROLL = 2 that is 64 B per thread, 128 KB per full
-// SM, and a block's start and end are paid once per UNROLL vectors. A thread's vectors lie BLOCK apart, so each
-// instruction stays contiguous across the warp. Nothing is used twice, so loads and stores are marked evict-first
-// (__ldcs, __stcs). Limit: HBM.
+// A thread issues its 2 x UNROLL loads before the first sum. With UNROLL = 2 that is 64 B per thread, 128 KB per full
+// SM, and a block starts and ends once per UNROLL vectors. The vectors of a thread are BLOCK vectors apart, so each
+// instruction of a warp accesses contiguous memory. No element is used twice, so loads and stores are marked
+// evict-first (__ldcs, __stcs). Limit: HBM.
 extern "C" __global__ void add_vec4_unrolled(const float* __restrict__ a, const float* __restrict__ b,
                                              float* __restrict__ out, int n) {
     // a, b, out [n], all aligned to 16 bytes

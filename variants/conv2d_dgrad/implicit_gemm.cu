@@ -23,13 +23,13 @@
 // ]
 // ///
 //
-// Rows are pixels of the image, columns its channels, depth is filter position times output channel. Position (i, j)
-// fetches for pixel (y, x) what lies at ((y + padding - i) / stride, (x + padding - j) / stride) of dout, so that
-// address and check change once per position; the filters are read in their stored order, neither turned nor
-// transposed. A step is fetched into registers while the one before is multiplied, and 16 numbers from shared memory
-// make 64 multiply-adds. Right for any stride, but at stride s all but 1 of s * s products are with zeros. Limit: the
-// multiply-adds, and in nchw loads of weights that lie r * s apart. Idea: "implicit GEMM convolution" of CUTLASS, as
-// the forward variant.
+// The gradient is a matrix product: rows are pixels of the image, columns are its channels, and the depth is filter
+// positions times output channels. For pixel (y, x), position (i, j) fetches the element of dout at ((y + padding - i)
+// / stride, (x + padding - j) / stride), so address and check change once per position. The filters are read in their
+// stored order, neither rotated nor transposed. A step is fetched into registers while the previous step is multiplied,
+// and 16 numbers from shared memory serve 64 multiply-adds. The result is right for any stride, but at stride s only 1
+// of s * s products is not with zero. Limit: the multiply-adds, and in nchw loads of weights that are r * s elements
+// apart. Idea: "implicit GEMM convolution" of CUTLASS, as in the forward variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

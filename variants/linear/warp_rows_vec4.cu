@@ -15,10 +15,10 @@
 // block  = [32, "WARPS"]
 // ///
 //
-// A lane has ROWS * DEPTH loads of 16 bytes in flight before it needs the first, so 16 warps keep 32 to 64 KB in flight
-// on a multiprocessor, which is what DRAM's latency needs. Up to 8 rows of x are multiplied by a weight while it is
-// in registers, so the weights are read once; x comes from L1, once for ROWS rows of weights. Blocks of the same
-// weights and other rows of x are neighbours, so that L2 serves the second. Limit: a warp walks all of k alone, so few
+// A lane has ROWS * DEPTH loads of 16 bytes in flight before it uses the first, so 16 warps keep 32 to 64 KB in flight
+// on a multiprocessor, as DRAM's latency requires. A weight in a register is multiplied by up to 8 rows of x, so the
+// weights are read once; x is read from L1, once for ROWS rows of weights. Blocks with the same weights and other rows
+// of x are neighbours, so the second of them reads the weights from L2. Limit: a warp processes all of k alone, so few
 // rows n leave multiprocessors idle, and at the end all warps stop together with nothing in flight. After the
 // matrix-vector kernels of llama.cpp and of FasterTransformer.
 
@@ -75,8 +75,9 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&w)[RO
     }
 }
 
-// Adds SUMS values over the lanes: at each step a lane sends half of its values to its partner and keeps the sums of
-// the others, so that SUMS = 32 takes 31 shuffles, not 160. Value lane * SUMS / 32 (+ 1, ...) is left in sum[0] (...).
+// Add SUMS values over the lanes. At each step, a lane sends half of its values to its partner and keeps the sums of
+// the other half, so SUMS = 32 takes 31 shuffles instead of 160. Afterwards sum[0] (...) is the total of value lane *
+// SUMS / 32 (+ 1, ...).
 __device__ __forceinline__ void add_lanes(float (&sum)[SUMS], int lane) {
     int count = SUMS;
 #pragma unroll

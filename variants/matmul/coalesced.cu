@@ -11,10 +11,10 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// Swapping the two indices is the whole change: a warp now reads 128 contiguous bytes of b (4 sectors instead of 32
-// for a), a is one broadcast word, and out is written in full lines. Limit: two loads per multiply-add, so the
-// load/store unit is busy long before the arithmetic; each value of b is fetched again by every row of the block.
-// After the CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
+// The only change is that the two indices are swapped. Now a warp reads 128 contiguous bytes of b (4 sectors instead of
+// 32 for a), all its threads read the same word of a, and out is written in full lines. Limit: two loads per
+// multiply-add, so the load/store unit is busy long before the arithmetic; each value of b is fetched again by every
+// row of the block. After the CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 
 // a [m, k], b [k, n], out [m, n]; block (32, ROWS): x is the column, y the row.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)

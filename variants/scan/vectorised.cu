@@ -53,16 +53,16 @@
 // args   = ["x", "mask?", "out", "chunks"]
 // ///
 //
-// A chunk has ITEMS lines of BLOCK vectors. A warp combines its part of a line by shuffles; one warp combines the
-// results of all parts of the chunk, so that a chunk costs two barriers, whatever ITEMS is. In `vectorised` a block
-// carries the result of a chunk into the next one of its row.
+// A chunk has ITEMS lines of BLOCK vectors. Each warp combines its part of a line by shuffles; one warp then combines
+// the results of all parts of the chunk, so a chunk costs two barriers, whatever ITEMS is. In `vectorised` a block
+// passes the result of a chunk on to the next chunk of its row.
 //
-// In `look_back` a long row has as many blocks as chunks. A block publishes the result of its chunk alone. It then
-// reads 32 chunks before its own at a time, until it meets one that has published the result of the row up to its end,
-// and publishes its own (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). State and
-// result are one 8-byte word, which needs no fence. A block takes its number when it starts, so that all blocks that it
-// waits for are running. The grouping of sums depends on which results are there first, and so may the last bits.
-// Limit: HBM, one read and one write.
+// In `look_back` a long row has one block per chunk. A block first publishes the result of its chunk alone. Then it
+// reads what the chunks before published, 32 at a time, until it finds one that has published the result of the row up
+// to its end, and publishes the same for its own chunk (decoupled look-back: Merrill and Garland, NVIDIA technical
+// report NVR-2016-002). State and result are one 8-byte word, so no fence is needed. A block takes its number when it
+// starts, so all blocks that it waits for are running. Which results are published first decides how a sum is grouped,
+// so the last bits may vary. Limit: HBM, one read and one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
