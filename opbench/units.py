@@ -78,6 +78,11 @@ def ratio(value: float | None) -> str:
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×" if value < 100 else f"{value:.0f}×"
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 case" or "3 cases"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def duration(seconds: float) -> str:
     """Return a wall time, such as "48 ms", "2.3 s" or "4 min 19 s"."""
     if seconds >= 120:

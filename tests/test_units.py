@@ -83,3 +83,8 @@ def test_the_ends_of_an_interval_have_digits_enough_to_differ() -> None:
     assert units.interval(999e-6, 1.001e-3) == "999 µs – 1.00 ms"
     assert units.interval(1e-3, 1e-3) == "1.00 ms at both ends"
     assert units.interval(None, 1e-3) == "–"
+
+
+def test_a_count_stands_with_its_noun() -> None:
+    texts = [units.count_noun(count, "case") for count in (0, 1, 2, 1234)]
+    assert texts == ["0 cases", "1 case", "2 cases", "1,234 cases"]

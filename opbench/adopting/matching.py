@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opbench import units
 from opbench.adopting.host_launches import Parameter
 from opbench.adopting.kernel_summary import KernelSummary
 from opbench.adopting.stores import ADDED
@@ -527,7 +528,7 @@ def _add_contradictions(
         if p.name not in candidate.tensor_by_pointer and p.name not in candidate.workspace_pointers
     ]
     if unmatched or len(pointers) < 1 <= len([*inputs, *outputs]):
-        pointer_count = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
+        pointer_count = f"the kernel has {units.count_noun(len(pointers), 'pointer')}"
         add(
             Contradiction(
                 "tensors", unmatched[0] if unmatched else "", f"{pointer_count}, {problem.name} {_tensor_list(problem)}"

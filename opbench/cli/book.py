@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from opbench import units
 from opbench.cli.options import json_option, variants_option
 
 
@@ -47,4 +48,4 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
         for line in book_lines(book):
             click.echo(line)
     if out is not None:
-        click.echo(f"wrote {out}: {len(book.entries)} problem{'s' if len(book.entries) != 1 else ''}", err=True)
+        click.echo(f"wrote {out}: {units.count_noun(len(book.entries), 'problem')}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opbench import paths
+from opbench import paths, units
 from opbench.cli import completion
 from opbench.cli.dataclass_options import add_options
 from opbench.cli.options import json_option
@@ -94,6 +94,6 @@ def verify_command(verdict: Path, targets: tuple[str, ...], trust: bool, no_cage
         for difference in verification.differences:
             click.echo(f"differs: {difference.field}: {difference.stored} in {verdict}, {difference.now} now")
         count = len(verification.differences)
-        click.echo(f"{count} field{'' if count == 1 else 's'} differ" if count else "nothing differs")
+        click.echo(f"{units.count_noun(count, 'field')} differ" if count else "nothing differs")
 
     show_and_exit(EXIT_WRONG if verification.differences else EXIT_OK, show)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from opbench import units
 from opbench.checking import backends
 from opbench.cli import completion, discard_stdout
 from opbench.cli.dataclass_options import add_options
@@ -200,7 +201,7 @@ def check_command(
         content = json.dumps(sarif_log(findings), indent=1).encode() + b"\n"
         write_file(sarif_file, content, "choose another --sarif FILE")
         wrong = len(findings) - len(noted_findings)
-        click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
+        click.echo(f"wrote {sarif_file}: {units.count_noun(wrong, 'fault')}", err=True)
     print_and_exit(results, as_json, lambda: _print_verdicts(results, targets, noted_findings))
 
 

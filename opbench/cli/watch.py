@@ -111,7 +111,7 @@ class WatchedFiles:
     def __str__(self) -> str:
         headers = {file for stamp in self.stamps.values() for file in stamp} - {Path(t) for t in self.targets}
         own_headers = [h for h in headers if not any(h.is_relative_to(folder) for folder in self.include)]
-        header_text = f" and {len(own_headers)} header{'s' if len(own_headers) > 1 else ''}" if own_headers else ""
+        header_text = f" and {units.count_noun(len(own_headers), 'header')}" if own_headers else ""
         return ", ".join(self.targets) + header_text
 
 

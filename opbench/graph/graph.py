@@ -68,10 +68,8 @@ class Graph:
         """Return a summary such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
         weights = sum(math.prod(array.shape) for array in (*self.weights.values(), *self.state.values()))
         flops = sum(node.problem.flops() for node in self.nodes)
-        node_count = len(self.nodes)
         return (
-            f"{self.name}: {node_count} node{'s' if node_count != 1 else ''}, {weights:,} weights, "
-            f"{units.si(flops, 'FLOP')}"
+            f"{self.name}: {units.count_noun(len(self.nodes), 'node')}, {weights:,} weights, {units.si(flops, 'FLOP')}"
         )
 
     def to_html(self, title: str, variants: Mapping[str, str]) -> str:

@@ -418,7 +418,7 @@ class Judgement:
             return Signs("not decided", f"not read: {self.compiled_code.missing or 'the code is not CUDA C++'}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
-        text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "no sign in the code"
+        text = f"{units.count_noun(len(seen), 'sign')}: {names}" if seen else "no sign in the code"
         return Signs("failed" if refused else "passed", text, self.compiled_code.arch, seen)
 
     def _effect(self, detected_sign: DetectedSign, codes: set[str]) -> Effect:
@@ -574,9 +574,7 @@ def _summary(faults: Sequence[Fault], passed: str) -> str:
 
 def _traced_text(traced_cases: int, case_count: int) -> str:
     """Return how many cases were traced, such as "3 traced cases of 5"."""
-    return f"{traced_cases} traced case{'' if traced_cases == 1 else 's'}" + (
-        "" if traced_cases == case_count else f" of {case_count}"
-    )
+    return units.count_noun(traced_cases, "traced case") + ("" if traced_cases == case_count else f" of {case_count}")
 
 
 def _text_of(submitted: SubmittedKernels, detected_sign: DetectedSign) -> str:

@@ -25,11 +25,7 @@ HEADINGS = ("", "case", "base", "new", "change", "cycles", "machine code", "why"
 def summary(run_comparison: RunComparison) -> str:
     """Return a summary such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
     counts = ", ".join(f"{count} {name}" for name, count in run_comparison.counts.items()) or "nothing to compare"
-    total_text = (
-        f" of {len(run_comparison.cases)} case{'s' if len(run_comparison.cases) > 1 else ''}"
-        if run_comparison.cases
-        else ""
-    )
+    total_text = f" of {units.count_noun(len(run_comparison.cases), 'case')}" if run_comparison.cases else ""
     return f"{counts}{total_text}" + (
         f"; {len(run_comparison.left_out)} not compared" if run_comparison.left_out else ""
     )
@@ -41,7 +37,7 @@ def answer_sentence(comparison: RunComparison) -> str:
         return "The runs share no case that could be compared."
     worst = comparison.cases[0]
     count = comparison.counts[worst.change]
-    cases = f"{count} case{'s' if count > 1 else ''}"
+    cases = units.count_noun(count, "case")
     match worst.change:
         case Change.BROKEN:
             return f"{cases} broke: right in the base run, not right in the new run. The first is `{worst.case}`."

@@ -32,7 +32,7 @@ def history_lines(all_series: Sequence[Series], threshold: float = 0.01, show_al
     """Return one line per case with a time, regressions first, and a summary; at most 40 lines unless `show_all`."""
     timed = sorted((series for series in all_series if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(all_series) - len(timed)
-    texts = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
+    texts = [f"{units.count_noun(untimed, 'case')} without a time in any run"] if untimed else []
     texts.append(summary(all_series))
     lines_left = SHOWN_LINES - len(texts) - 1
     if not show_all and len(timed) > lines_left:
@@ -103,12 +103,8 @@ def summary(all_series: Sequence[Series]) -> str:
     directions = [
         f"{count} {direction}" for count, direction in ((slower, "slower"), (len(ratios) - slower, "faster")) if count
     ]
-    steps = f"{_count_noun(len(ratios), 'step')}, {' and '.join(directions)}" if ratios else "no step"
-    return f"{_count_noun(len(all_series), 'case')} in {_count_noun(runs, 'run')} {period}: {steps}"
-
-
-def _count_noun(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+    steps = f"{units.count_noun(len(ratios), 'step')}, {' and '.join(directions)}" if ratios else "no step"
+    return f"{units.count_noun(len(all_series), 'case')} in {units.count_noun(runs, 'run')} {period}: {steps}"
 
 
 def to_json(all_series: Sequence[Series]) -> list[dict[str, JSON]]:

@@ -58,14 +58,14 @@ def print_table(
     rows = [row for section in all_sections for row in section.rows]
     _line(console, Text())
     for warning, cases in _cases_by_warning(rows).items():
-        _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
+        _line(console, Text(f"! {warning}: {units.count_noun(cases, 'case')}; {_advice(warning)}", style="yellow"))
     if any(row.traffic for row in rows):
         for line in TRAFFIC_LEGEND:
             _line(console, Text(line, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
     failing = sum(len(section.failures) for section in all_sections)
     style = "bold red" if failing else "bold"
-    _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style=style))
+    _line(console, Text(f"{units.count_noun(len(rows), 'case')}: {counts}", style=style))
 
 
 def _line(console: Console, text: Text) -> None:

@@ -27,9 +27,7 @@ def run_title(run: RunData) -> str:
     header = run.header
     device = header.environment.gpu or f"the {header.backend or 'unknown'} backend"
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    case_count = f"{len(run.results)} case{'s' if len(run.results) != 1 else ''}" + (
-        f": {verdicts}" if verdicts else ""
-    )
+    case_count = units.count_noun(len(run.results), "case") + (f": {verdicts}" if verdicts else "")
     return f"{header.suite or 'run'} on {device}, {case_count}" + ("" if run.finished else ", unfinished")
 
 

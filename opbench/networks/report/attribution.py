@@ -15,7 +15,7 @@ from opbench.networks.report.figures import time_scale
 from opbench.records import JSON
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import INK, MUTED
-from opbench.report.run.sentences import code, count_noun, join_words
+from opbench.report.run.sentences import code, join_words
 from opbench.timing.stats import Difference
 
 COMBINED_STEP = "together"
@@ -149,8 +149,8 @@ def attribution_sentences(record: Record) -> list[str]:
     if not any(alternative.times for alternative in undone):
         right = sum(not alternative.error for alternative in undone)
         return [
-            f"{right} of {count_noun(len(undone), 'alternative')} were checked and are right. They were not timed: "
-            "times need a GPU."
+            f"{right} of {units.count_noun(len(undone), 'alternative')} were checked and are right. They were not "
+            "timed: times need a GPU."
         ]
     sentences = []
     if chart:

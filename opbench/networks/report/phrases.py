@@ -20,7 +20,7 @@ from opbench.networks.records.network import (
     variant_of,
 )
 from opbench.report.bars import Bar, scaled
-from opbench.report.run.sentences import code, count_noun, gpu_phrase, join_words
+from opbench.report.run.sentences import code, gpu_phrase, join_words
 from opbench.timing.measurement import TimingWarning
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
@@ -218,7 +218,9 @@ def _time_sentence(record: Record) -> str:
     if not total and record.backend != "cpu":
         return ""  # a wrong network has no time; another sentence names the fault
     if not total:
-        sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        sentence = (
+            f"The {units.count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
+        )
         return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)
     items = images_per_run(record)
     per_item = f", {units.time(total.median_s / items)} each" if items > 1 else ""
@@ -325,7 +327,9 @@ def _costly_nodes(record: Record) -> list[str]:
         operators.setdefault(node.operator, []).append(node.share or 0.0)
     sums = [(name, len(shares), sum(shares)) for name, shares in operators.items()]
     costly = _first_to_reach(sorted(sums, key=lambda item: -item[2]), MOST_OF_THE_TIME)
-    return [f"{count_noun(count, 'node')} of {code(name)} ({units.percent(share)})" for name, count, share in costly]
+    return [
+        f"{units.count_noun(count, 'node')} of {code(name)} ({units.percent(share)})" for name, count, share in costly
+    ]
 
 
 def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> list[tuple[str, int, float]]:
@@ -392,7 +396,7 @@ def _correctness_sentence(record: Record) -> str:
         return "No result was checked."
     worst = max((output.norm_error or 0.0 for output in outputs.values()), default=None)
     error = f", the outputs within {worst:.1e} of it in norm" if worst is not None else ""
-    return f"All {count_noun(checked, 'node')} agree with the float64 reference{error}."
+    return f"All {units.count_noun(checked, 'node')} agree with the float64 reference{error}."
 
 
 def _recognition_sentence(record: Record) -> str:
@@ -440,7 +444,7 @@ def node_sentence(node: NodeRecord) -> str:
     if node.bound_s is not None:
         parts.append(f"lower bound {units.time(node.bound_s)} ({node.bound})")
     if once := node.launches_once:
-        parts.append(f"{count_noun(once, 'kernel')} ran once, when the weights were written")
+        parts.append(f"{units.count_noun(once, 'kernel')} ran once, when the weights were written")
     if node.check and node.is_wrong:
         parts.append(f"{fault_word(node)}: {node.check.reason}")
     return "; ".join(parts)

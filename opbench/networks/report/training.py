@@ -185,7 +185,7 @@ def _saving_text(training_pass: TrainingPass) -> str:
     saved = training_pass.saved
     if not saved:
         return ""
-    nodes = f"{saved.nodes} node{'s' if saved.nodes != 1 else ''}, " if saved.nodes else ""
+    nodes = f"{units.count_noun(saved.nodes, 'node')}, " if saved.nodes else ""
     return f"saves {nodes}{size_text(saved.compulsory_bytes)} of compulsory traffic a step"
 
 

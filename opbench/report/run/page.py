@@ -262,7 +262,7 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "fault": sentences.fault(section),
         "failures": _failure_rows(section.failures, context.results),
         "unsupported": _failure_rows(section.unsupported, {}),
-        "unsupported_count": sentences.count_noun(len(section.unsupported), "case"),
+        "unsupported_count": units.count_noun(len(section.unsupported), "case"),
         "chart": chart.template_values(f"{anchor}--chart") if chart else None,
         "without_chart": key in context.without_chart,
         "counters": counters_table(section, context.run.counters),

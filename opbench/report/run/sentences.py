@@ -18,11 +18,6 @@ LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
-def count_noun(count: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 case" or "3 cases"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def join_words(texts: Sequence[str]) -> str:
     """Join words as in a sentence: "a, b and c"."""
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
@@ -39,12 +34,12 @@ def summary(run: Run, predicting: Peaks | None = None) -> str:
     status_texts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
     supported = [r for r in run.results if r.status != "unsupported"]
     if predicting is None or len(supported) > counts["right"] or not supported:
-        return f"{count_noun(len(run.results), 'case')}: {', '.join(status_texts)}"
+        return f"{units.count_noun(len(run.results), 'case')}: {', '.join(status_texts)}"
     variants = len({(r.operator, r.variant) for r in supported})
     problems = len({(r.operator, r.problem) for r in supported})
-    right = f"All {count_noun(variants, 'variant')} are" if variants > 1 else "The one variant is"
-    start = f"{right} right on {count_noun(problems, 'problem')}"
-    return f"{start} ({count_noun(len(run.results), 'case')}: {', '.join(status_texts)})."
+    right = f"All {units.count_noun(variants, 'variant')} are" if variants > 1 else "The one variant is"
+    start = f"{right} right on {units.count_noun(problems, 'problem')}"
+    return f"{start} ({units.count_noun(len(run.results), 'case')}: {', '.join(status_texts)})."
 
 
 def library_comparison(all_sections: Iterable[Section]) -> str:
@@ -75,7 +70,7 @@ def failure_summary(run: Run) -> str:
     verb = "is" if failing == 1 else "are"
     variants = list(dict.fromkeys(f"{r.operator}/{r.variant}" for r in run.results if r.status in counts))
     names = f" ({join_words([*map(code, variants)])})" if len(variants) <= MAX_FAILING_NAMED else ""
-    return f"{failing:,} of {count_noun(len(statuses), 'case')} {verb} not right: {failing_text}{names}."
+    return f"{failing:,} of {units.count_noun(len(statuses), 'case')} {verb} not right: {failing_text}{names}."
 
 
 def lower_bound_explanation(predicting: Peaks) -> str:
@@ -141,7 +136,7 @@ def fault(section: Section) -> str:
     supported = len(section.rows) - len(section.unsupported)
     counts_text = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
     verb = "is" if len(failures) == 1 else "are"
-    return f"{len(failures)} of {count_noun(supported, 'case')} {verb} not right: {counts_text}."
+    return f"{len(failures)} of {units.count_noun(supported, 'case')} {verb} not right: {counts_text}."
 
 
 def _failure_counts(section: Section) -> str:
@@ -151,7 +146,7 @@ def _failure_counts(section: Section) -> str:
 def _how_many_right(section: Section) -> str:
     right, supported = section.count("right"), len(section.rows) - section.count("unsupported")
     variants = len({row.variant for row in section.rows if row.status == "right"})
-    of_configs = f" ({count_noun(right, 'config')})" if right != variants else ""
+    of_configs = f" ({units.count_noun(right, 'config')})" if right != variants else ""
     if right == supported and variants > 1:
         all_text = "Both" if variants == 2 else f"All {variants}"
         return f"{all_text} variants{of_configs} are right"
