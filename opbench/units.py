@@ -38,6 +38,12 @@ def time(seconds: float | None) -> str:
     return si(seconds, "s")
 
 
+def signed_time(seconds: float) -> str:
+    """Return a difference of times with its sign, such as "+2.10 µs" or "−2.10 µs"."""
+    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
+    return f"{sign}{time(abs(seconds))}"
+
+
 def interval(low_value: float | None, high_value: float | None, unit: str = "s") -> str:
     """Return two quantities with enough digits to differ, such as "3.990–3.993 ms"; "–" if one is None."""
     if low_value is None or high_value is None:

@@ -85,6 +85,10 @@ def test_the_ends_of_an_interval_have_digits_enough_to_differ() -> None:
     assert units.interval(None, 1e-3) == "–"
 
 
+def test_a_difference_of_times_has_its_sign() -> None:
+    assert [units.signed_time(s) for s in (2.1e-6, -2.1e-6, 0)] == ["+2.10 µs", "−2.10 µs", units.time(0)]
+
+
 def test_a_count_stands_with_its_noun() -> None:
     texts = [units.count_noun(count, "case") for count in (0, 1, 2, 1234)]
     assert texts == ["0 cases", "1 case", "2 cases", "1,234 cases"]

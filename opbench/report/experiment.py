@@ -104,9 +104,7 @@ def _row(cost: ClassCost, total_s: float | None) -> list[str]:
 
 
 def _signed(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    return f"−{units.time(-seconds)}" if seconds < 0 else units.time(seconds)
+    return "–" if seconds is None else units.signed_time(seconds).lstrip("+")
 
 
 def _sum_lines(experiment: Experiment) -> Iterator[str]:

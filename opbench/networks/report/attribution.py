@@ -73,7 +73,9 @@ def waterfall(record: Record) -> Waterfall | None:
         for alternative, d in significant
     ]
     remainder_s = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
-    sentence = f"{COMBINED_STEP}: {_signed(remainder_s)}; choices do not add up, and PyTorch has other kernels"
+    sentence = (
+        f"{COMBINED_STEP}: {units.signed_time(remainder_s)}; choices do not add up, and PyTorch has other kernels"
+    )
     return Waterfall(
         best.name, best.measured.median_s, (*steps, Step(COMBINED_STEP, remainder_s, sentence)), total.median_s
     )
@@ -104,7 +106,7 @@ def waterfall_chart(record: Record) -> Chart | None:
     ]
     for begin, step in zip(times_s, chart.steps, strict=False):
         colour = REST_COLOUR if step.name == COMBINED_STEP else SAVES_COLOUR if step.change_s < 0 else COSTS_COLOUR
-        bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
+        bars.append((begin, step.change_s, colour, units.signed_time(step.change_s), step.sentence))
     bars.append((0.0, chart.own_s, ENDS_COLOUR, units.time(chart.own_s), f"opbench: {units.time(chart.own_s)}"))
     top, low = max(times_s), min(0.0, *times_s)
     points = {}
@@ -154,7 +156,7 @@ def attribution_sentences(record: Record) -> list[str]:
         ]
     sentences = []
     if chart:
-        steps = [f"{code(step.name)} {_signed(step.change_s)}" for step in chart.steps]
+        steps = [f"{code(step.name)} {units.signed_time(step.change_s)}" for step in chart.steps]
         sentences.append(
             f"From {chart.peer} ({units.time(chart.peer_s)}) to opbench ({units.time(chart.own_s)}): "
             f"{join_words(steps)}."
@@ -238,14 +240,9 @@ def _alternatives(record: Record) -> Sequence[AlternativeRecord]:
     return record.attribution.alternatives if record.attribution else ()
 
 
-def _signed(seconds: float) -> str:
-    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
-    return f"{sign}{units.time(abs(seconds))}"
-
-
 def _amount(seconds: float) -> str:
     """Format a saved time; negative if the choice costs time."""
-    return _signed(seconds).lstrip("+")
+    return units.signed_time(seconds).lstrip("+")
 
 
 def _ends_text(difference: Difference) -> str:
