@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,12 @@ def test_a_pass_that_is_newer_than_a_plan_is_not_applied(tmp_path: Path) -> None
     followed = trainer(tmp_path / "followed", plan=tmp_path / "plan.json")
     assert followed.recipe.without == ("fuse_relu",) and any("fuse_relu" in note for note in followed.notes)
     assert {node.name for node in followed.training.graph.nodes} == names and followed.cases == older.cases
+
+
+def test_a_plan_that_has_every_node_keeps_all_passes(tmp_path: Path) -> None:
+    """Also if it has nodes that a pass has removed, as a plan to which someone added the new ones."""
+    older = trainer(tmp_path / "older", recipe=Recipe(steps=2, without=("fuse_relu",)))
+    newer = trainer(tmp_path / "newer")
+    save_plan(replace(newer.plan, choices={**older.plan.choices, **newer.plan.choices}), tmp_path / "plan.json")
+    followed = trainer(tmp_path / "followed", plan=tmp_path / "plan.json")
+    assert followed.recipe.without == () and followed.cases == newer.cases

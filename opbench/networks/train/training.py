@@ -143,16 +143,18 @@ class Trainer(TrainingState):
     def _read_plan(self) -> Plan | None:
         """Return the plan in the options' file; None without a file.
 
-        Disable passes that remove nodes for which the plan has variants: the plan is older than these passes.
+        If the plan lacks nodes of the step, disable passes that remove nodes for which it has variants: the plan is
+        older than these passes.
         """
         if self.options.plan is None:
             return None
         plan = load_plan(self.options.plan, self.training.graph.name, "", self.options.precision)
         items = len(self.data.images)
         planned = {original_node_name(name) for name in plan.choices}
-        missing = planned - {node.name for node in self.training.graph.nodes}
+        names = {node.name for node in self.training.graph.nodes}
+        missing = planned - names
         newer_passes = []
-        for name, applied, _ in self.training.pass_notes if missing else ():
+        for name, applied, _ in self.training.pass_notes if missing and not names <= planned else ():
             fewer = replace(self.recipe, without=(*self.recipe.without, name))
             if applied and missing & {node.name for node in training_graph(self.network, fewer, items).graph.nodes}:
                 newer_passes.append(name)
