@@ -217,7 +217,8 @@ def _bind_to_inputs(session: Session, timing: TimedCases, case: Case, judged: bo
         buffers = {**bound_case.buffers, **inputs}
         if prepared:
             setup_launches[kind], launches[kind] = (
-                bind(session.backend, case, buffers, setup=is_setup).launch for is_setup in (True, False)
+                bind(session.backend, case, buffers, session.sm_count, setup=is_setup).launch
+                for is_setup in (True, False)
             )
         elif kind not in launches:
             launches[kind] = rebind(session.backend, case, bound_case.binding, buffers)

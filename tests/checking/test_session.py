@@ -204,8 +204,8 @@ def test_setup_launches_of_a_prepared_case_are_not_part_of_its_samples(monkeypat
     bound: list[bool | None] = []
     timed: list[bool | None] = []
 
-    def recorded(backend: Backend, case: Case, buffers: Mapping[str, Buffer], setup: bool) -> Binding:
-        binding = bind(backend, case, buffers, setup=setup)
+    def recorded(backend: Backend, case: Case, buffers: Mapping[str, Buffer], sm_count: int, setup: bool) -> Binding:
+        binding = bind(backend, case, buffers, sm_count, setup=setup)
 
         def launch() -> None:
             (timed if clock.sampling else bound).append(setup)
