@@ -14,7 +14,7 @@ FORMAT = 1
 CHEATS = "cheats"
 """The part that runs kernels which cheat about their time, and honest ones."""
 REJECTED, HONEST_TIMED, NO_GAIN = "caught", "gets a time", "gains no time"
-"""What the claims of that part want: no time for a cheat, a time for an honest kernel, no shorter time for a trick."""
+"""The requirements of that part: no time for a cheat, a time for an honest kernel, no shorter time for a trick."""
 
 
 @dataclass(frozen=True)
