@@ -211,20 +211,23 @@ def timed_cases(
 def _bind_to_inputs(session: Session, timing: TimedCases, case: Case, judged: bool, prepared: bool) -> None:
     """Bind a case to the inputs of every kind, and add its launches and its module state to `timing`."""
     bound_case = timing.bound_cases[case.name]
-    setup_launches: dict[str, Launch] = {}
-    launches = {} if prepared else {TIMED_INPUT_KINDS[0]: bound_case.binding.launch}
+    parts = {"timed": bound_case.binding}
+    if prepared:
+        parts = {
+            name: bind(session.backend, case, bound_case.buffers, session.sm_count, setup=name == "setup")
+            for name in ("timed", "setup")
+        }
+    launches = {name: {TIMED_INPUT_KINDS[0]: part.launch} for name, part in parts.items()}
     for kind, inputs in timing.input_sets.sets.items():
-        buffers = {**bound_case.buffers, **inputs}
-        if prepared:
-            setup_launches[kind], launches[kind] = (
-                bind(session.backend, case, buffers, session.sm_count, setup=is_setup).launch
-                for is_setup in (True, False)
-            )
-        elif kind not in launches:
-            launches[kind] = rebind(session.backend, case, bound_case.binding, buffers)
+        if kind != TIMED_INPUT_KINDS[0]:
+            buffers = {**bound_case.buffers, **inputs}
+            for name, part in parts.items():
+                launches[name][kind] = rebind(session.backend, case, part, buffers)
     rng = timing.prepared.rng(f"samples of {case.name}")
     judge = SampleJudge(session, bound_case, rng, judged)
-    case_launches = CaseLaunches(bound_case, timing.input_sets.sets, launches, judge, rng, setup_launches)
+    case_launches = CaseLaunches(
+        bound_case, timing.input_sets.sets, launches["timed"], judge, rng, launches.get("setup")
+    )
     timing.case_launches[case.name] = case_launches
     timing.state[case.name] = ModuleState(session, bound_case, case_launches, judged)
 

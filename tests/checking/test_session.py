@@ -16,7 +16,7 @@ import pytest
 from opbench.backend.base import Backend, Buffer
 from opbench.checking import measuring
 from opbench.checking.backends import open_backend
-from opbench.checking.binding import Binding, bind
+from opbench.checking.binding import Binding, bind, rebind
 from opbench.checking.checking import Session
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.measuring import MeasureResult, measure_cases
@@ -204,14 +204,19 @@ def test_setup_launches_of_a_prepared_case_are_not_part_of_its_samples(monkeypat
     bound: list[bool | None] = []
     timed: list[bool | None] = []
 
-    def recorded(backend: Backend, case: Case, buffers: Mapping[str, Buffer], sm_count: int, setup: bool) -> Binding:
-        binding = bind(backend, case, buffers, sm_count, setup=setup)
-
-        def launch() -> None:
+    def recorded(launch: Callable[[], None], setup: bool) -> Callable[[], None]:
+        def run() -> None:
             (timed if clock.sampling else bound).append(setup)
-            binding.launch()
+            launch()
 
-        return replace(binding, launch=launch)
+        return run
+
+    def bind_and_record(*args: Any, setup: bool) -> Binding:
+        binding = bind(*args, setup=setup)
+        return replace(binding, launch=recorded(binding.launch, setup))
+
+    def rebind_and_record(backend: Backend, case: Case, part: Binding, buffers: Mapping[str, Buffer]) -> Any:
+        return recorded(rebind(backend, case, part, buffers), part.launches[0].setup)
 
     class Sampling(SteadyClock):
         sampling = False
@@ -224,7 +229,8 @@ def test_setup_launches_of_a_prepared_case_are_not_part_of_its_samples(monkeypat
                 self.sampling = False
 
     clock = Sampling()
-    monkeypatch.setattr(measuring, "bind", recorded)
+    monkeypatch.setattr(measuring, "bind", bind_and_record)
+    monkeypatch.setattr(measuring, "rebind", rebind_and_record)
     options = TimingOptions(warmup_s=0, max_samples=10)
     found = measure_cases(Session(open_backend("cpu")), [case], options, clock, prepared_cases={case.name})
     assert found.measurements.keys() == {case.name} and not found.wrong_cases and not found.invalid_cases
