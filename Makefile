@@ -127,7 +127,15 @@ PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch
 PART ?= $(PARTS)
 
 .PHONY: evidence counters-cpu $(PARTS:%=evidence-%)
-evidence: $(PART:%=evidence-%)  ## Measure what the documents quote, on a GPU, into EVIDENCE; PART='quick full' selects parts
+# With GPUS=2, two jobs at a time, each sees one GPU. A job is a part, a network or a training; only `gpus` needs all GPUs.
+GPUS ?= 1
+jobs = $(foreach part,$(filter-out gpus,$(PART)),$(if $(filter undefined,$(origin jobs_$(part))),evidence-$(part),$(jobs_$(part))))
+jobs_networks = $(call missing,$(NETWORKS:%=$(EVIDENCE)/networks/%/network.json))
+jobs_trainings = $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)) $(EVIDENCE)/loss-curves/gpt2-4-bf16.json
+evidence: | $(VENV)/.quick  ## Measure what the documents quote, on a GPU, into EVIDENCE; PART='quick full' selects parts, GPUS=2 uses two GPUs
+	printf '%s\n' $(jobs) | xargs -r -n 1 -P $(GPUS) --process-slot-var=$(if $(filter 1,$(GPUS)),JOB_SLOT,CUDA_VISIBLE_DEVICES) \
+		$(MAKE) NETWORKS_OUT=$(EVIDENCE)/networks
+	$(if $(filter gpus,$(PART)),$(MAKE) evidence-gpus)
 	$(BIN)/python tests/evidence.py $(EVIDENCE)
 
 evidence-ceilings: | $(VENV)/.quick
@@ -159,7 +167,7 @@ TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-b
 train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
 	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D) \
 	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304 --optimizer adamw --decay 0.1 --tune)
-evidence-trainings: $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)) $(EVIDENCE)/loss-curves/gpt2-4-bf16.json
+evidence-trainings: $(jobs_trainings)
 
 $(EVIDENCE)/loss-curves/%.json: | $(VENV)/.quick
 	$(BIN)/python tests/loss_curves.py $@ --batch $(call part,2,$*) --precision $(call part,3,$*)
