@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import shutil
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +19,7 @@ from opbench import paths
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.limits.ceilings import Peaks, read_ceilings
 from opbench.kernels.folders import Catalog
-from opbench.results.files import Run
+from opbench.results.files import Run, read_run, run_file
 from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu
 from opbench.running.options import RunSetup
@@ -31,16 +34,21 @@ MAX_AGE_S = 7 * 24 * 3600.0
 PROBE_SUITES = ("ceilings", "sustained")
 """The suites that are measured: bursts, and rates under load. A change to either invalidates stored peaks."""
 
+FINE_STATUSES = ("right", "unsupported")
+"""The statuses of probes that do not prevent a measurement of peaks."""
+
 
 def stored_peaks(device: ChosenGpu | None = None) -> Peaks | None:
     """Return the stored peaks of a GPU (by default the first) with its driver; None without stored or recent ones."""
     path = _path(device)
     try:
-        if time.time() - path.stat().st_mtime > MAX_AGE_S:
-            return None
-        return read_ceilings(path, "")
+        return read_ceilings(path, "") if _is_recent(path) else None
     except (OSError, UsageError):
         return None
+
+
+def _is_recent(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime <= MAX_AGE_S
 
 
 def _path(device: ChosenGpu | None) -> Path:
@@ -54,16 +62,21 @@ def _path(device: ChosenGpu | None) -> Path:
 
 
 def measure_ceilings(
-    out: Path, on_progress: OnProgress = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
+    out: Path,
+    on_progress: OnProgress = lambda progress: None,
+    resume: bool = False,
+    device: ChosenGpu | None = None,
+    sustained: bool = True,
 ) -> tuple[Run, Peaks]:
-    """Run the probes of suites/ceilings.toml and suites/sustained.toml in `out`; return the run and the peaks.
+    """Run the probes of suites/ceilings.toml in `out`, store the peaks, and return the run and the peaks.
 
-    Raises EnvironmentFault when a probe fails.
+    With `sustained`, also run the probes of suites/sustained.toml. Raises EnvironmentFault when a probe fails.
     """
     burst, under_load = PROBE_SUITES
     run = _run(burst, out, on_progress, resume, device)
-    sustained = _run(under_load, out / "sustained", on_progress, resume, device)
-    ceilings = with_sustained(peaks_from_probes(run.results), sustained.results)
+    ceilings = peaks_from_probes(run.results)
+    if sustained:
+        ceilings = with_sustained(ceilings, _run(under_load, out / under_load, on_progress, resume, device).results)
     environment = run.header.environment
     ceilings = replace(ceilings, gpu=environment.gpu, l2_bytes=environment.l2_bytes)
     paths.write_atomically(_path(device), json.dumps(ceilings.to_json(), indent=2).encode())
@@ -75,7 +88,7 @@ def _run(name: str, out: Path, on_progress: OnProgress, resume: bool, device: Ch
     devices = (device,) if device else ()
     options = RunSetup(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
     run = run_suite(suite, options, on_progress)
-    failed_probes = [r for r in run.results if r.status not in ("right", "unsupported")]
+    failed_probes = [r for r in run.results if r.status not in FINE_STATUSES]
     if failed_probes:
         raise EnvironmentFault(
             f"the probe {failed_probes[0].case} is {failed_probes[0].status}: {failed_probes[0].reason}; read the "
@@ -88,12 +101,13 @@ def _run(name: str, out: Path, on_progress: OnProgress, resume: bool, device: Ch
 
 
 def ceilings_for_run(folder: Path, on_progress: OnProgress, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
-    """Return the stored peaks of each named GPU (without names, of the first), or measure the peaks in `folder`.
+    """Return the stored peaks of each named GPU (without names, of the first), or measure the peaks.
 
-    GPUs are measured in parallel; an interrupted measurement is completed.
+    The probes under load are not measured, because their rates are in no percentage and no lower bound. GPUs are
+    measured in parallel. The records of the probes go to `folder`.
     """
     if not devices:
-        return [stored_peaks() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
+        return [stored_peaks() or _measure_in_cache(folder / "ceilings", on_progress)]
     progress_lock, has_ended = threading.Lock(), threading.Event()
 
     def forward(progress: Progress) -> None:
@@ -104,7 +118,7 @@ def ceilings_for_run(folder: Path, on_progress: OnProgress, devices: Sequence[Ch
 
     def stored_or_measured(device: ChosenGpu) -> Peaks:
         out = folder / f"ceilings-gpu{device.index}"
-        return stored_peaks(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
+        return stored_peaks(device) or _measure_in_cache(out, forward, device)
 
     with ThreadPoolExecutor(len(devices)) as pool:
         try:
@@ -112,6 +126,56 @@ def ceilings_for_run(folder: Path, on_progress: OnProgress, devices: Sequence[Ch
         except BaseException:
             has_ended.set()
             raise
+
+
+def _measure_in_cache(out: Path, on_progress: OnProgress, device: ChosenGpu | None = None) -> Peaks:
+    """Measure the peaks of a GPU in the cache, then move the records of the probes to `out`.
+
+    Each probe's result is on disk before the next probe begins, under the name of the GPU and its driver. If the
+    process is killed, the next run on this GPU measures only the other probes.
+    """
+    path = _path(device)
+    records = path.with_suffix("")
+    with _only_process(path.with_suffix(".lock"), on_progress):
+        if peaks := stored_peaks(device):
+            return peaks  # another process has measured them in the meantime
+        if not _can_be_completed(records):
+            shutil.rmtree(records, ignore_errors=True)
+        try:
+            _, peaks = measure_ceilings(records, on_progress, resume=True, device=device, sustained=False)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("finished probes are stored; repeat the command to measure the others") from None
+        shutil.copytree(records, out, dirs_exist_ok=True)
+        shutil.rmtree(records, ignore_errors=True)
+        return peaks
+
+
+@contextlib.contextmanager
+def _only_process(lock_path: Path, on_progress: OnProgress) -> Iterator[None]:
+    """Wait while another process measures the peaks of the same GPU; a file system without locks is not locked."""
+    with lock_path.open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_progress(Progress("wait", "for the peaks of this GPU, which another opbench measures", 0, 1))
+                time.sleep(LOCK_POLL_S)
+                continue
+            except OSError:
+                pass
+            break
+        yield
+
+
+LOCK_POLL_S = 0.2
+
+
+def _can_be_completed(records: Path) -> bool:
+    """Return whether an earlier process left records of probes that are readable, recent and without a failure."""
+    try:
+        return _is_recent(run_file(records)) and all(r.status in FINE_STATUSES for r in read_run(records).results)
+    except (OSError, UsageError):
+        return False
 
 
 DRAM_TRAFFIC = 1 << 30

@@ -123,12 +123,12 @@ def test_ceilings_of_all_devices_are_measured_beside_each_other(
 ) -> None:
     both = threading.Barrier(2, timeout=120)
 
-    def measured(out: Path, tell: OnProgress, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
+    def measured(out: Path, tell: OnProgress, device: ChosenGpu) -> Peaks:
         both.wait()
-        return None, Peaks(device.uuid, origin=out.name)
+        return Peaks(device.uuid, origin=out.name)
 
     monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
-    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    monkeypatch.setattr(probes, "_measure_in_cache", measured)
     found = probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
     assert found == [Peaks(d.uuid, origin=f"ceilings-gpu{d.index}") for d in TWO]
 
@@ -138,7 +138,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
 ) -> None:
     ended, begun = threading.Event(), threading.Event()
 
-    def measured(out: Path, tell: OnProgress, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
+    def measured(out: Path, tell: OnProgress, device: ChosenGpu) -> Peaks:
         if device.index == 0:
             assert begun.wait(120)
             raise EnvironmentFault("a probe failed", kind="probe-failed")
@@ -150,10 +150,10 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
         except RunEnded:
             ended.set()
             raise
-        return None, Peaks()
+        return Peaks()
 
     monkeypatch.setattr(probes, "stored_peaks", lambda device=None: None)
-    monkeypatch.setattr(probes, "measure_ceilings", measured)
+    monkeypatch.setattr(probes, "_measure_in_cache", measured)
     with refuses("probe-failed", error=EnvironmentFault):
         probes.ceilings_for_run(tmp_path, lambda progress: None, TWO)
     assert ended.is_set()
