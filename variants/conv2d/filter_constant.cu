@@ -13,9 +13,9 @@
 // args   = ["image", "weight", "out", "n", "c", "h", "w", "k", "padding"]
 // ///
 //
-// Unrolled filter loops need no counters, no index arithmetic (offsets are immediates) and let all r*s loads of a
-// channel be in flight at once. Border checks are hoisted to one flag per filter row and column. Two loads per
-// multiply-add remain.
+// The compiler unrolls filter loops of constant length: no counters, no index arithmetic (offsets are immediates), and
+// all r*s loads of a channel can be in flight at once. Border checks become one flag per filter row and column. Limit:
+// still two loads per multiply-add.
 
 // image [n][c][h][w], weight [k][c][R][S], out [n][k][p][q]
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
@@ -31,7 +31,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y)
         const size_t ko = plane % k;
         for (int yo = blockIdx.y * BLOCK_Y + threadIdx.y; yo < p; yo += gridDim.y * BLOCK_Y) {
             const int y0 = yo * STRIDE - padding;
-            const long long corner = (long long)y0 * w + x0;  // may lie outside; only checked elements are read
+            // may be outside of the image; only checked elements are read
+            const long long corner = (long long)y0 * w + x0;
             const float* channel = image + ni * c * h * w;
             const float* filter = weight + ko * c * R * S;
             float sum = 0.0f;

@@ -10,9 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// No thread idles at the right edge of an image that the block width does not divide, which pays on small images (12x12
-// fills 14 % of 32x32 tiles). Three 64-bit divisions per thread are the price, small compared with c*r*s multiply-adds;
-// a warp that spans two rows or two planes loses some coalescing. Load-bound like the previous variant.
+// No thread is idle at the right and lower edge of an image whose sizes are not multiples of the block's. This matters
+// for small images: 12x12 pixels use 28 % of the threads of blocks of 32x8. The cost is two 64-bit divisions per
+// thread, little compared with c*r*s multiply-adds; a warp that covers two rows or two planes loses some coalescing.
+// Limit: loads, as in the previous variant.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
 extern "C" __global__ void conv2d_flat_divmod(const float* __restrict__ image, const float* __restrict__ weight,

@@ -35,14 +35,15 @@
 // args   = ["weight", "image", "out", "k", "c", "n", "h * w"]
 // ///
 //
-// Turns the convolution into [k][c*r*s] x [c*r*s][n*p*q], where 8 x 8 outputs per thread need 4 shared loads per 64
-// multiply-adds. All images form one matrix, so small planes still fill the tiles. The price is r*s times the image
-// written and read again, and as much memory; for few output channels that traffic limits it. Idea: Chellapilla, Puri,
-// Simard, High Performance Convolutional Neural Networks (2006), and Caffe.
+// Turns the convolution into the matrix product [k][c*r*s] x [c*r*s][n*p*q], in which a thread computes 8 x 8 outputs:
+// 4 loads of 16 bytes from shared memory serve 64 multiply-adds. All images form one matrix, so small planes still fill
+// the tiles. The cost is a workspace of r*s times the image, which is written and read again; for few output channels
+// this traffic is the limit. Idea: Chellapilla, Puri, Simard, High Performance Convolutional Neural Networks (2006),
+// and Caffe.
 //
-// A 1x1 filter's im2col matrix is the image, so `pointwise_gemm` rearranges nothing: [k][c] x [c][h*w] per image, with
-// all images laid side by side as columns, loaded 16 bytes at a time where 4 divides h*w. For few output channels memory
-// limits it, else the multiply-add rate.
+// For a 1x1 filter, the im2col matrix is the image itself. So `pointwise_gemm` rearranges nothing: it computes [k][c] x
+// [c][h*w] per image, with the pixels of all images as columns, and loads 16 bytes at a time if h*w is a multiple of 4.
+// Limit: memory for few output channels, otherwise the multiply-add rate.
 
 #include <opbench/float_tile.cuh>
 using namespace opbench;
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
     const long long columns = (long long)n * plane;
-    // Blocks that share columns run next to each other, so that the matrix comes from memory once.
+    // Blocks that share columns have neighbouring indices, so they run together and read the matrix from DRAM once.
     const int tiles_m = (k + BM - 1) / BM;
     const int row0 = blockIdx.x % tiles_m * BM;
     const long long column0 = (long long)(blockIdx.x / tiles_m) * BN;
@@ -100,7 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
 #if POINTWISE
-    // Where this thread's columns lie in the image does not depend on the step; -1 marks a column beyond the end.
+    // The offsets of this thread's columns in the image do not depend on the step; -1 marks a column after the last
+    // one.
     constexpr int POINTS = PLANE4 ? 1 : 4;
     long long offset[POINTS];
 #pragma unroll

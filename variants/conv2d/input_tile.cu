@@ -15,9 +15,10 @@
 // shared = "4 * CHANNELS * ((TILE_P - 1) * stride + r) * ((TILE_Q - 1) * stride + s)"
 // ///
 //
-// Each image element is fetched from global memory once per tile instead of up to r*s times, and the border checks move
-// from the inner loop to the staging. Gains little where L1 already caught that reuse; still one shared load and one
-// weight load per multiply-add, and the image is read anew for every output channel. CHANNELS buys fewer barriers.
+// Each image element is read from global memory once per tile instead of up to r*s times, and the border checks move
+// from the inner loop to the copy into shared memory. The gain is small where the L1 cache already served this reuse.
+// Limit: still one load from shared memory and one weight load per multiply-add, and every output channel reads the
+// image again. A larger CHANNELS means fewer barriers.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]; tile [CHANNELS][tile_h][tile_w]
 extern "C" __global__ void conv2d_input_tile(const float* __restrict__ image, const float* __restrict__ weight,

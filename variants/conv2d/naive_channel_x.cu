@@ -8,9 +8,9 @@
 // block  = ["BLOCK_X", "BLOCK_Y"]
 // ///
 //
-// The first variant, with the wrong innermost index on purpose: in nchw the output channel is far from contiguous, so a
-// warp's store touches 32 sectors for 128 bytes and its weight loads are c*r*s floats apart, 32 sectors each. The image
-// load alone is a broadcast. L1 sector throughput limits it.
+// The first variant, uncoalesced on purpose. In nchw, neighbouring output channels are far apart in memory, so a warp's
+// store of 128 bytes accesses 32 sectors, and its weight loads are c*r*s floats apart, 32 sectors each. Only the image
+// load is a broadcast. Limit: L1 sector throughput.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]
 extern "C" __global__ void conv2d_naive_channel_x(const float* __restrict__ image, const float* __restrict__ weight,
@@ -21,7 +21,7 @@ extern "C" __global__ void conv2d_naive_channel_x(const float* __restrict__ imag
     const int ko = blockIdx.x * BLOCK_X + threadIdx.x;
     if (ko >= k) return;
     const float* filter = weight + (size_t)ko * c * r * s;
-    // Grid y and z end at 65535, so both loop.
+    // Grid dimensions y and z have at most 65535 blocks, so both indices loop.
     for (int ni = blockIdx.z; ni < n; ni += gridDim.z) {
         for (int pixel = blockIdx.y * BLOCK_Y + threadIdx.y; pixel < p * q; pixel += gridDim.y * BLOCK_Y) {
             const int y0 = pixel / q * stride - padding;

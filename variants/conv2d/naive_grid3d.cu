@@ -19,8 +19,9 @@
 // block  = ["BLOCK_X", "BLOCK_Y"]
 // ///
 //
-// Neighbouring threads now compute neighbouring pixels of one plane: image loads and stores are contiguous, the weight
-// is one address for the whole block. Every multiply-add still needs two loads, so the load units limit it.
+// Neighbouring threads now compute neighbouring pixels of one plane: image loads and stores are contiguous, and all
+// threads of a block read the same weight. Limit: every multiply-add still needs two loads, so the load units are the
+// limit.
 
 #if BF16
 #include <cuda_bf16.h>
@@ -44,7 +45,7 @@ extern "C" __global__ void conv2d_naive_grid3d(const T* __restrict__ image, cons
     const int xo = blockIdx.x * BLOCK_X + threadIdx.x;
     if (xo >= q) return;
     const int x0 = xo * stride - padding;
-    // Grid y and z end at 65535, and n * k often passes that: both loop.
+    // Grid dimensions y and z have at most 65535 blocks, and n * k is often larger, so both indices loop.
     for (unsigned plane = blockIdx.z; plane < (unsigned)n * k; plane += gridDim.z) {
         const size_t ni = plane / k;
         const size_t ko = plane % k;

@@ -18,9 +18,10 @@
 // block  = ["BLOCK_K", "BLOCK_P"]
 // ///
 //
-// The same index order as naive_channel_x, but here the layout agrees with it: stores are contiguous and the image load
-// is a 16-byte broadcast of four channels. Weights stay far apart between threads (r*s*c floats), which L1 bears only
-// because the next channels come from the same lines; PIXELS pixels share each of these loads. L1 throughput limits it.
+// The same index order as in naive_channel_x, but in nhwc it matches the layout: stores are contiguous, and the image
+// load is a 16-byte broadcast of four channels. The weights of neighbouring threads are still far apart (r*s*c floats).
+// The L1 cache makes up for that only because the next channels are in the same lines; PIXELS pixels share each of
+// these loads. Limit: L1 throughput.
 
 #if C4
 typedef float4 Channels;
@@ -53,7 +54,7 @@ extern "C" __global__ void conv2d_nhwc_direct(const float* __restrict__ image, c
 #pragma unroll
     for (int l = 0; l < PIXELS; ++l) {
         const unsigned pixel = (unsigned)((first + l) % plane);
-        // A pixel beyond the end gets a row that no image has.
+        // A pixel after the last one gets a row that is outside of every image, so nothing is read for it.
         y0[l] = first + l < pixels ? (int)(pixel / q) * stride - padding : -(1 << 30);
         x0[l] = (int)(pixel % q) * stride - padding;
         origin[l] = image + (first + l < pixels ? (first + l) / plane : 0) * h * w * c;

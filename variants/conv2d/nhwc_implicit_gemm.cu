@@ -25,10 +25,10 @@
 // ]
 // ///
 //
-// Rows are output pixels, columns output channels, depth is filter position times channel. In nhwc the channels of a
-// pixel are contiguous, so an image fetch is 16 bytes (scalar when 4 does not divide c) and one address and border
-// check serve a whole filter position. The store into shared memory transposes; 4 floats of padding keep it free of
-// conflicts at BK=8. Limited by the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
+// Rows are output pixels, columns output channels; the depth is filter position times channel. In nhwc the channels of
+// a pixel are contiguous, so an image load is 16 bytes (scalar if c is not a multiple of 4), and one address and one
+// border check serve a whole filter position. The store into shared memory transposes; a padding of 4 floats avoids
+// bank conflicts at BK=8. Limit: the multiply-add rate. Idea: CUTLASS, "implicit GEMM convolution".
 
 #include <opbench/float_tile.cuh>
 using namespace opbench;
@@ -41,13 +41,14 @@ constexpr int A_LOADS = BM * QUADS / THREADS;  // float4 each
 constexpr int B_ROWS = THREADS / (BN / 4);     // rows of a step that the block fetches at once
 constexpr int B_LOADS = BK / B_ROWS;           // float4 each
 
-// weight [k][depth] -> packed [depth][pitch], zero beyond k: makes the loads of the main kernel contiguous and 16-byte.
+// weight [k][depth] -> packed [depth][pitch], with zeros after filter k: so the loads of the main kernel are contiguous
+// and 16 bytes.
 extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight, float* __restrict__ packed, int k,
                                                int depth, int pitch) {
     pack_columns(weight, packed, k, depth, pitch);
 }
 
-// plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
+// plane = p * q, steps = r * s * ceil(c / BK): computed on the host, which saves registers here.
 // packed [r][s][c][pitch] (output channels innermost), image [n][h][w][c], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     conv2d_nhwc_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
@@ -63,17 +64,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
     const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
-    // This thread fetches four channels of A_LOADS pixels, always the same ones, and four output channels of every
-    // B_ROWS-th channel. Offsets fit 32 bits within one image (see `requires`), which saves registers and adds.
+    // This thread loads the same four channels of A_LOADS pixels in each step, and four output channels of every
+    // B_ROWS-th channel. Offsets fit in 32 bits within one image (see `requires`), which saves registers and additions.
     const int quad = threadIdx.x % QUADS * 4, a_row = threadIdx.x / QUADS;
     const int b_column = threadIdx.x % (BN / 4) * 4, b_row = threadIdx.x / (BN / 4);
-    const float* source[A_LOADS];  // the thread's channels of the first pixel of the image
+    const float* source[A_LOADS];  // the thread's channels of pixel (0, 0) of the image
     int y0[A_LOADS], x0[A_LOADS];
 #pragma unroll
     for (int l = 0; l < A_LOADS; ++l) {
         const long long row = row0 + a_row + l * (THREADS / QUADS);
         source[l] = image;
-        y0[l] = -(1 << 30), x0[l] = 0;  // a pixel beyond the end lies in a row that no image has
+        y0[l] = -(1 << 30), x0[l] = 0;  // a pixel after the last one gets a row that is outside of every image
         if (row >= pixels) continue;
         const unsigned pixel = (unsigned)(row % plane);
         y0[l] = (int)(pixel / q) * stride - padding;
@@ -82,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     }
     const bool b_inside = column0 + b_column < pitch;
 
-    int position = 0, c0 = 0;  // filter position and first channel of the step to be fetched
+    int position = 0, c0 = 0;  // filter position and first channel of the next step to load
     int a_offset[A_LOADS], b_offset;
     bool inside[A_LOADS];
     auto aim = [&] {

@@ -68,10 +68,11 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "c % 4 == 0" }
 // ///
 //
-// One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
-// a long sum. SPLIT blocks a tile, each adding up a stretch of the depth into a workspace; a second kernel adds the
-// SPLIT partial sums in index order, so that the result does not depend on timing, and applies the epilogue. Limited
-// by latency: the few steps of a block, and the second launch. Idea: split-K of CUTLASS.
+// One image of a deep layer has few tiles (12 x 12 pixels x 384 channels: 18 tiles of 64 x 64, for 132 multiprocessors)
+// but a long sum. So SPLIT blocks share a tile; each sums over its own range of the depth and stores partial sums in a
+// workspace. A second kernel adds the SPLIT partial sums in index order, so that the result does not depend on timing,
+// and applies the epilogue. Limit: latency of the few steps of a block and of the second launch. Idea: split-K of
+// CUTLASS.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/image_rows.cuh>

@@ -19,11 +19,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The head of a segmentation network is a matrix product with one or two columns: no tensor core helps, as each element
-// of the image is used for k multiply-adds only. Eight lanes read a pixel's channels 16 bytes each, whole lines, and a
-// thread has eight pixels in flight. Eight sums in eight lanes need 7 shuffles, not 24, when at each step a lane gives
-// away the half of its pixels that its partner keeps; then each lane holds one result and stores are contiguous.
-// Limited by DRAM.
+// The last layer of a segmentation network is a matrix product with one or two columns. Tensor cores do not help,
+// because each element of the image is used for only k multiply-adds. Eight lanes read the channels of a pixel, 16
+// bytes each, so they read whole lines; each thread has eight pixels in flight. Adding eight sums over eight lanes
+// takes 7 shuffles, not 24: at each step, a lane sends the sums of half of its pixels to its partner and keeps the
+// other half. At the end each lane has one result, and stores are contiguous. Limit: DRAM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -60,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         Channels x[PIXELS];
 #pragma unroll
         for (int l = 0; l < PIXELS; ++l) {
-            const size_t pixel = first + l < pixels ? first + l : pixels - 1;  // the last one again, and never stored
+            // after the end: load the last pixel again, but do not store
+            const size_t pixel = first + l < pixels ? first + l : pixels - 1;
             x[l].all = *reinterpret_cast<const Load*>(image + pixel * c + channel);
         }
 #pragma unroll

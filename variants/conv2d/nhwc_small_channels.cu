@@ -29,32 +29,32 @@
 //             cdiv((PIXELS * 8 - 1) * stride + s, PIXELS * stride) * (PIXELS * stride + 1 - PIXELS * stride % 2))"""
 // ///
 //
-// First layers have 1 or 3 channels, too few for 16-byte loads or for a matrix product's depth. As small_channels: per
-// filter row a thread holds (PIXELS - 1) * stride + s image elements in registers and uses each for up to s filter
-// columns. Here the output's channels are contiguous: four lanes hold 32 of them, eight each, and store whole sectors,
-// 16 bytes at a time; bias and ReLU cost nothing. Limited by the writing of the output for 3x3 filters on one channel,
-// by the multiply-add rate for larger ones.
+// First layers have 1 or 3 channels, too few for 16-byte loads or for the depth of a matrix product. As in
+// small_channels, for each filter row a thread keeps (PIXELS - 1) * stride + s image elements in registers and uses
+// each for up to s filter columns. In nhwc the channels of the output are contiguous: four lanes compute 32 of them,
+// eight each, and store whole sectors, 16 bytes at a time; bias and ReLU cost nothing. Limit: writing the output for
+// 3x3 filters on one channel; the multiply-add rate for larger filters.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 
-constexpr int OUT = 8, GROUP = 4 * OUT;             // output channels of a thread, of a block
+constexpr int OUT = 8, GROUP = 4 * OUT;             // output channels of a thread and of a block
 constexpr int CHUNK = PIXELS * STRIDE;              // image columns from one thread to its neighbour
-constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbours never meet in a bank
+constexpr int CHUNK_PITCH = CHUNK + 1 - CHUNK % 2;  // odd, so that neighbouring threads use different banks
 constexpr int SPAN = (PIXELS * 8 - 1) * STRIDE + S;
 constexpr int LINE_PITCH = (SPAN + CHUNK - 1) / CHUNK * CHUNK_PITCH;
 constexpr int LINES = (ROWS - 1) * STRIDE + R;
 constexpr int NEEDED = (PIXELS - 1) * STRIDE + S;  // image columns of one thread
 constexpr int ROWS_UNROLLED = R * S <= 9 ? R : 1;
 
-// The o-th of a thread's channels: each 16-byte store of four lanes is contiguous.
+// Return the o-th channel of this thread, such that each 16-byte store of four lanes is contiguous.
 __device__ __forceinline__ int channel_of(int lane_k, int o) {
     return sizeof(T) == 2 ? lane_k * 8 + o : o / 4 * 16 + lane_k * 4 + o % 4;
 }
 
-// Eight channels of one pixel, of which the first `left`, counted from the block's first channel, exist.
+// Store eight channels of one pixel. Only the first `left` channels exist, counted from the block's first channel.
 __device__ __forceinline__ void store(T* to, const float (&v)[OUT], int lane_k, int left, bool whole) {
     constexpr int VEC = 16 / sizeof(T);
 #pragma unroll
@@ -93,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
     const unsigned index = blockIdx.x / tiles_k;
     const int k0 = (int)(blockIdx.x % tiles_k) * GROUP, q0 = (int)(index % tiles_q) * PIXELS * 8;
     const int p0 = (int)(index / tiles_q % tiles_p) * ROWS, ni = (int)(index / tiles_q / tiles_p);
-    const int lane_q = threadIdx.x % 8, lane_k = threadIdx.x / 8;  // a warp is one output row: 8 x PIXELS by 4 x OUT
+    // a warp computes one output row: 8 x PIXELS pixels by 4 x OUT channels
+    const int lane_q = threadIdx.x % 8, lane_k = threadIdx.x / 8;
     const int thread = threadIdx.y * 32 + threadIdx.x;
 
     for (int e = thread; e < GROUP * C * R * S; e += 32 * ROWS) {

@@ -81,13 +81,14 @@
 // define    = { PLANES = "1" }
 // ///
 //
-// The patch of nhwc_wgmma_patch on f16. One f16 plane has as many significant bits as TF32 and, scaled by a power of
-// two, 39 binades of range, at twice TF32's rate. Two planes have float32's: three products as in matmul/wgmma_planes,
-// which says why f16; those of high parts start anew at each filter position and are added in float while the small
-// ones run. A filter has its own power of two, an image one for all of it, as a row of the product meets many pixels.
-// The error of two planes is a third of cuDNN's float32, at six times the rate. Limit: 192 sums per thread, so that a
-// patch is 16 x 8 pixels there; two passes over the image, for its largest magnitude and to split it, which a kernel
-// that writes the image could spare: they cost more than f16 gains where an image is large and has few channels.
+// The patches of nhwc_wgmma_patch in f16. One f16 number has as many significant bits as TF32 and, scaled by a power of
+// two, a range of 39 binades, at twice the rate of TF32. Two f16 numbers (planes) have the bits of float32: three
+// products as in matmul/wgmma_planes, which explains why f16. The sums of the high parts start from zero at each filter
+// position, and are added in float while the products with low parts run. Each filter has its own power of two. An
+// image has one power of two for all of its elements, because one row of the product uses many pixels. The error with
+// two planes is a third of the error of cuDNN's float32, at six times the rate. Limit: 192 sums per thread, so a patch
+// is 16 x 8 pixels with two planes; and two passes over the image, to find its largest magnitude and to split it. (A
+// kernel that writes the image could do both.) For a large image with few channels, they cost more time than f16 saves.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// The image's largest magnitude; by the blocks of z = 1 the filters' planes.
+// Find the image's largest magnitude; the blocks of z = 1 split the filters into planes.
 extern "C" __global__ void __launch_bounds__(256, 4)
     conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ found,
                                     const float* __restrict__ weight, __half* __restrict__ planes,

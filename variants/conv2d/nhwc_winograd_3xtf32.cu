@@ -53,12 +53,13 @@
 // args   = ["products", "bias?", "out", "n", "k", "p", "q"]
 // ///
 //
-// 2 x 2 outputs of a 3 x 3 filter depend on a 4 x 4 patch. Once patch and filter are transformed, 16 products and a sum
-// over the channels replace 36: 2.25 times fewer for the tensor cores, which limit the previous variant. The transforms
-// only add, subtract and halve, so that whole numbers stay exact (larger tiles divide by 3). Limited by mma.sync's tf32
-// rate and by the traffic of the transformed patches and products, four times the image and the output, each written
-// and read: little for the many channels of deep layers, too much for 64. Ideas: Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks" (2015); three products as in CUTLASS example 28.
+// 2 x 2 outputs of a 3 x 3 filter depend on a 4 x 4 patch of the image. After a transform of patch and filter, 16
+// products and a sum over the channels replace 36: 2.25 times fewer products for the tensor cores, which limit the
+// previous variant. The transforms only add, subtract and halve, so whole numbers stay exact (larger tiles divide by
+// 3). Limit: mma.sync's TF32 rate, and the traffic of the transformed patches and the products, four times the size of
+// image and output, each written and read. That is little for the many channels of deep layers, too much for 64
+// channels. Ideas: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); three products as in
+// CUTLASS example 28.
 
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>

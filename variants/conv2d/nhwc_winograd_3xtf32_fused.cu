@@ -42,13 +42,15 @@
 // args   = ["patches", "filters", "bias?", "out", "n", "k", "c", "p", "q"]
 // ///
 //
-// The 2 x 2 outputs are sums of the sixteen products with factors 1, 0 and -1, so a block computes all sixteen of its
-// tiles one after the other and adds each step's sums to the outputs at once: four sums per product instead of one,
-// within 32 x 32 tiles per warp, and the products' traffic, eight times the output, is gone. Limited by mma.sync's tf32
-// rate, eight warps per multiprocessor, and the patches' traffic where channels are few; with few tiles blocks run out,
-// of which the previous variant has sixteen times as many. A filter of 5 is a filter of 3 and one of 2, in either
-// direction: 4 + 3 products for 2 outputs, 49 instead of 100 for 2 x 2, and whole numbers still stay exact. Ideas: as
-// the variant below, and Winograd's nesting of short filters; summing in registers is our own.
+// The 2 x 2 outputs are sums of the sixteen products with factors 1, 0 and -1. So a block computes all sixteen products
+// of its tiles one after the other, and adds the sums of each step to the outputs at once: four sums per product
+// instead of one, with 32 x 32 tiles per warp. This saves the traffic of the products, eight times the output. Limit:
+// mma.sync's TF32 rate, eight warps per multiprocessor, and the traffic of the patches if channels are few. With few
+// tiles there are too few blocks; the previous variant has sixteen times as many.
+//
+// A filter of size 5 is treated as one of size 3 and one of size 2 along each axis: 4 + 3 products for 2 outputs, which
+// is 49 instead of 100 for 2 x 2, and whole numbers still stay exact. Ideas: those of nhwc_winograd_3xtf32, and
+// Winograd's nesting of short filters; summing in registers is our own.
 
 #include <opbench/products.cuh>
 #include <opbench/stages.cuh>

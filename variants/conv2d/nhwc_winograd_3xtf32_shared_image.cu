@@ -32,17 +32,19 @@
 // args   = ["image", "filters", "bias?", "out", "n", "c", "h", "w", "k", "p", "q", "padding"]
 // ///
 //
-// The patches' workspace is four times the image, written and read. Here a block keeps 18 x 18 pixels of 32 channels in
-// shared memory, those of 16 x 16 outputs, and each warp makes the operands of its matrix instructions of four pixels,
-// by three additions, once per product; the next 32 channels arrive meanwhile. Limited by mma.sync's tf32 rate and by
-// shared memory, busy half of that time; outputs that 16 does not divide waste rows of the blocks. Ideas: Lavin and
-// Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), which fuses all steps, too.
+// The workspace of the patches in the previous variant is four times the image, written and read. Here a block keeps 18
+// x 18 pixels of 32 channels in shared memory, enough for 16 x 16 outputs. Each warp computes the operands of its mma
+// instructions from four pixels, by three additions, once per product; meanwhile the next 32 channels are loaded.
+// Limit: mma.sync's TF32 rate, and shared memory, which is busy half of that time; if the output size is not a multiple
+// of 16, parts of the blocks are wasted. Ideas: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
+// (2015), which also fuses all steps.
 
 #include <opbench/products.cuh>
 #include <opbench/winograd_image.cuh>
 using namespace opbench;
 
-typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 outputs; stages of filters alone
+// tiles of 2 x 2 outputs; the stages hold filters only
+typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;
 
 // weight [k][3][3][c] -> filters [4][4][k][c]; a thread has four channels of one filter.
 extern "C" __global__ void __launch_bounds__(128)

@@ -12,9 +12,9 @@
 // shared = "4 * min(c, CHANNELS) * r * s"
 // ///
 //
-// A block computes one output channel, so all its threads want the same weight at the same time: a broadcast from
-// shared memory instead of a global load, with fixed short latency. Image loads stay in global memory and now limit it
-// alone.
+// A block computes one output channel, so all its threads need the same weight at the same time. They read it as a
+// broadcast from shared memory, with a short and constant latency, instead of from global memory. Limit: the image
+// loads, which stay in global memory.
 
 // image [n][c][h][w], weight [k][c][r][s], out [n][k][p][q]; filter [CHANNELS][r][s]
 extern "C" __global__ void conv2d_weights_shared(const float* __restrict__ image, const float* __restrict__ weight,

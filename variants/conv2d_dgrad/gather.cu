@@ -16,11 +16,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The plainest form that needs no atomics: filter position (i, j) brought pixel (y, x) to row (y + padding - i) /
-// stride and column (x + padding - j) / stride of the output, if those are whole and lie inside. A pixel that no window
-// reaches finds none and gets 0. Limit: loads, two per multiply-add and all of them from the caches; in nchw a warp
-// reads one weight and neighbours of dout, in nhwc neighbours of the weights and one number of dout; at stride s all
-// but 1 of s * s positions are tried without use.
+// The simplest form that needs no atomics. Filter position (i, j) connects pixel (y, x) with row (y + padding - i) /
+// stride and column (x + padding - j) / stride of the output, if both are whole numbers and inside the output. The
+// gradient of a pixel that no window contains is 0. Limit: loads, two per multiply-add, all served by the caches. In
+// nchw a warp reads one weight and neighbouring elements of dout; in nhwc it reads neighbouring weights and one element
+// of dout. At stride s, all but 1 of s * s positions are tested in vain.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -72,13 +72,13 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
 // ///
 //
-// At stride 1 the image's gradient is a convolution itself: of dout, padded by r - 1 - padding (which may be negative),
-// with filters turned by half a turn whose input and output channels change places. So a first kernel turns and
-// transposes the filters, little work beside the products, and the second is the forward variant conv2d/nhwc_mma with
-// another epilogue: a gradient that is there is added, or the mask of a ReLU applied, where the result is written.
-// Limit: that of the forward variant, and the launch that turns the filters; strides are left to implicit_gemm. Ideas:
-// CUTLASS, "implicit GEMM convolution"; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores"
-// (2022).
+// At stride 1, the gradient of the image is itself a convolution: of dout, padded by r - 1 - padding (which may be
+// negative), with filters that are rotated by 180 degrees and whose input and output channels are swapped. So a first
+// kernel rotates and transposes the filters, which is little work compared with the products. The second kernel is the
+// forward variant conv2d/nhwc_mma with another epilogue: it adds an existing gradient, or applies the mask of a ReLU,
+// where the result is stored. Limit: that of the forward variant, and the launch that rotates the filters. Other
+// strides are computed by implicit_gemm and nhwc_mma_strided. Ideas: CUTLASS, "implicit GEMM convolution"; Ootomo and
+// Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
 
 #include <opbench/gradients.cuh>
 #include <opbench/image_rows.cuh>
@@ -90,7 +90,7 @@ typedef Product<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// weight [k][positions][c], turned [c][positions][k], positions backwards
+// weight [k][positions][c], turned [c][positions][k], positions in reverse order
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_turn_filters(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int positions) {
     turn_filters(weight, turned, k, c, positions);

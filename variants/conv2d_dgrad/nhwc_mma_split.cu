@@ -75,10 +75,10 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 // ///
 //
-// As in the forward variant conv2d/nhwc_mma_split: one image of a deep layer makes few tiles but a long sum, so that
-// SPLIT blocks share a tile, each adds up a stretch of the depth into a workspace, and a last kernel adds the parts in
-// index order, whichever block was first, then the gradient that is there, or applies the mask. Limit: latency, of the
-// few steps of a block and of three launches. Idea: split-K of CUTLASS.
+// As in the forward variant conv2d/nhwc_mma_split: one image of a deep layer has few tiles but a long sum. So SPLIT
+// blocks share a tile, and each stores the sums over its range of the depth in a workspace. A last kernel adds these
+// partial sums in index order, whichever block finished first, and then adds an existing gradient or applies the mask.
+// Limit: latency of the few steps of a block and of three launches. Idea: split-K of CUTLASS.
 
 #include <opbench/gradients.cuh>
 #include <opbench/image_rows.cuh>
@@ -89,7 +89,7 @@ using namespace opbench;
 typedef Block<Product<Format::PRODUCT>, BM, BN, WM, WN, STAGES> Tile;
 typedef Tile::T T;
 
-// weight [k][positions][c], turned [c][positions][k], positions backwards
+// weight [k][positions][c], turned [c][positions][k], positions in reverse order
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_turn_filters(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int positions) {
     turn_filters(weight, turned, k, c, positions);

@@ -74,13 +74,13 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "k % 4 == 0" }
 // ///
 //
-// With a stride, filter row i reaches only pixels of rows y with (y + padding) % stride == i % stride. So the pixels
-// fall into stride * stride phases, by the residues of row and column, and the gradient of each phase is a convolution
-// at stride 1: of dout, with the filter rows and columns of the phase's residues, turned by half a turn, whose input
-// and output channels change places. Together the phases multiply as often as the convolution itself; implicit_gemm
-// multiplies stride * stride times as often, mostly by zeros. A first kernel turns the filters into the phases' order,
-// the second computes all phases: those with the most filter positions begin first.
-// Limit: few blocks for a small image, each with another depth. Idea: NVIDIA CUTLASS, "strided dgrad".
+// With a stride, filter row i only contributes to pixels of rows y with (y + padding) % stride == i % stride. So the
+// pixels form stride * stride phases, by the remainders of row and column. The gradient of each phase is a convolution
+// at stride 1: of dout, with the filter rows and columns that have the phase's remainders, rotated by 180 degrees, with
+// input and output channels swapped. All phases together need as many multiply-adds as the convolution itself;
+// implicit_gemm needs stride * stride times as many, most of them with zeros. A first kernel stores the filters in the
+// order of the phases. The second kernel computes all phases; those with the most filter positions start first. Limit:
+// few blocks for a small image, each with another depth. Idea: NVIDIA CUTLASS, "strided dgrad".
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>
@@ -92,12 +92,12 @@ typedef Product<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// The number of filter rows i < r with i % stride < residue.
+// Return the number of filter rows i < r with i % stride < residue.
 __device__ __forceinline__ int positions_before(int r, int stride, int residue) {
     return r / stride * residue + min(r % stride, residue);
 }
 
-// weight [k][r][s][c]; turned: for each phase [c][its positions][k], positions backwards
+// weight [k][r][s][c]; turned: for each phase [c][its positions][k], positions in reverse order
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_turn_phases(const T* __restrict__ weight, T* __restrict__ turned, int k, int c, int r, int s,
                              int stride) {

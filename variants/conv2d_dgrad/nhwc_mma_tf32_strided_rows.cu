@@ -32,13 +32,13 @@
 // ]
 // ///
 //
-// nhwc_mma_tf32_strided has few tiles for a small image, and the longest phase of a 3 x 3 filter has as many steps as
-// the other three together; its first launch, which turns the filters, reads and writes all of them. Here the SPLIT
-// blocks of a cluster divide the depth of a tile, filter positions and filters, and add their sums through distributed
-// shared memory. A step has 32 filters of one position: their rows of channels are copied as they lie, and the tensor
-// core's operand is read from them by words, as in linear_dgrad/mma_tf32, so that no filter has to be turned. Limit:
-// the launch and L2, from which each block reads its part of the filters. Ideas: NVIDIA CUTLASS, "strided dgrad" and
-// split-K, with the cluster of Hopper in place of a workspace.
+// nhwc_mma_tf32_strided has few tiles for a small image; the longest phase of a 3 x 3 filter has as many steps as the
+// other three together; and its first launch, which rotates the filters, reads and writes all of them. Here the SPLIT
+// blocks of a cluster divide the depth of a tile (filter positions and filters) and add their sums through distributed
+// shared memory. A step covers 32 filters at one position. Their rows of channels are copied in their stored order, and
+// the operand of the mma instruction is read from them word by word, as in linear_dgrad/mma_tf32; so no filter has to
+// be rotated. Limit: the launch, and L2, from which each block reads its part of the filters. Ideas: NVIDIA CUTLASS,
+// "strided dgrad" and split-K, with a Hopper cluster instead of a workspace.
 
 #include <opbench/cluster_sums.cuh>
 #include <opbench/matrix_columns.cuh>
@@ -52,15 +52,16 @@ typedef Tile::T T;
 // Fill a stage with bm pixels of a phase, and with the rows of 32 filters at one position.
 struct PixelsAndWeights {
     typedef Columns<Tile> Own;
-    static constexpr bool endless = false;  // at the end of a split depth, another block's part begins
-    const T *dout, *weight;                 // weight: this thread's chunk of the first filter
+    // the depth is split: after the end of this part, another block's part begins
+    static constexpr bool endless = false;
+    const T *dout, *weight;  // weight: this thread's chunk of the first filter
     const Window* windows;
     StageWriter<Tile> to;
     StageCursor<Tile> turn;
     unsigned char* weights_to;
     Taps taps;
     const Phase& phase;
-    int w, positions, c, s, row, a, b;  // row: of the filters of a step; a, b: the residues of the phase
+    int w, positions, c, s, row, a, b;  // row: of the filters of a step; a, b: the remainders of the phase
     bool inside;
 
     __device__ __forceinline__ PixelsAndWeights(unsigned char* memory, const T* dout_, const T* weight_,
@@ -77,7 +78,7 @@ struct PixelsAndWeights {
         for (int i = threadIdx.x; i < BM; i += Tile::threads) table[i] = phase.window(tile.row + i);
         __syncthreads();
     }
-    // Copy the next step to the next stage; stages are used in turn.
+    // Copy the next step into the next stage; stages are used cyclically.
     __device__ __forceinline__ void operator()(int) {
         constexpr int loads = BM / Tile::fill_rows;
         const int shift = (taps.i * w + taps.j) * taps.c + taps.channel;

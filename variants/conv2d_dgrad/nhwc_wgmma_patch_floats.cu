@@ -70,8 +70,9 @@
 // product   = "f16x3"
 // ///
 //
-// As conv2d/nhwc_wgmma_patch_floats, over dout, with positions counted downwards and filters in their stored order: the
-// passes over dout are gone, those over the filters stay. Limit: as there.
+// As conv2d/nhwc_wgmma_patch_floats, but for dout, with filter positions in reverse order and filters in their stored
+// order. There are no passes over dout any more; the passes over the filters stay. Limit: that of
+// conv2d/nhwc_wgmma_patch_floats.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>
@@ -120,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// Of each channel of the filters, [rows][c].
+// Find the largest magnitude of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_find(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
     find_columns(weight, found, rows, c);

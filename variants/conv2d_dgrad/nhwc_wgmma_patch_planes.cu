@@ -85,9 +85,9 @@
 // define    = { PLANES = "1" }
 // ///
 //
-// As conv2d/nhwc_wgmma_patch_planes, over dout, with positions counted downwards. Filters are read in their stored
-// order, which f16 may; the power of two belongs to what the product does not sum over, so that each channel has one
-// here. Limit: as there, and the passes over dout.
+// As conv2d/nhwc_wgmma_patch_planes, but for dout, with filter positions in reverse order. Filters are read in their
+// stored order, which wgmma allows for 16-bit elements. A power of two can only belong to an axis that is not summed,
+// so here each channel has one. Limit: that of conv2d/nhwc_wgmma_patch_planes, and the passes over dout.
 
 #include <opbench/gradients.cuh>
 #include <opbench/patch_sums.cuh>
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// Of dout and, by the blocks of z = 1, of each channel of the filters, [rows][c].
+// Find the largest magnitude of dout; the blocks of z = 1 find that of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ found,
                       int n, int of_dout, int rows, int c) {

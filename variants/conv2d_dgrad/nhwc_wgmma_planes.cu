@@ -85,16 +85,17 @@
 // define    = { PLANES = "2", ROOM = "cdiv(BN, 64) * 64", STAGES = "3" }
 // ///
 //
-// conv2d/nhwc_wgmma_planes over dout, with positions counted downwards and filters in their stored order, a power of
-// two per channel. It serves what nhwc_wgmma_patch_planes covers badly, images of 12 x 12 and 26 x 26 pixels; of 96
-// channels no column is empty. Limit: as there.
+// conv2d/nhwc_wgmma_planes for dout, with filter positions in reverse order and filters in their stored order, and a
+// power of two per channel. It is meant for sizes for which nhwc_wgmma_patch_planes wastes much of its patches, such as
+// images of 12 x 12 and 26 x 26 pixels; with 96 channels, no column of a tile is empty. Limit: that of
+// conv2d/nhwc_wgmma_planes.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-constexpr int rows_bytes = BM * 128;  // of a plane
+constexpr int rows_bytes = BM * 128;  // bytes of one plane
 typedef Ring<STAGES, (BM + ROOM) * 128 * PLANES> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 
@@ -122,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         walk.for_each_tile([&](TilePlace tile) {
             const int image = tile.row / (h * w), pixel = tile.row % (h * w);
             const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
-            int filter = 0, i = 0, j = 0;  // of the turned filter
+            int filter = 0, i = 0, j = 0;  // position in the rotated filter
             ring.fill(steps, [&](int, unsigned a, unsigned full) {
                 const int position = r * s - 1 - (i * s + j);
                 for (int plane = 0; plane < PLANES; ++plane) {
@@ -158,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// Of dout and, by the blocks of z = 1, of each channel of the filters, [rows][c].
+// Find the largest magnitude of dout; the blocks of z = 1 find that of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ found,
                       int n, int of_dout, int rows, int c) {

@@ -38,11 +38,11 @@
 // args   = ["map_dout", "map_weight", "dimage", "n", "h", "w", "c", "k", "r", "padding"]
 // ///
 //
-// The phases of nhwc_mma_strided with the schedule of nhwc_wgmma. With stride 2, even sizes and these filters each phase
-// has as many pixels as dout, and its first window begins at dout's first pixel: one im2col map serves all phases. The
-// blocks walk over the tiles of all phases, those with the most filter positions first. A phase that no filter position
-// reaches, such as three of four with a 1x1 filter, is filled with zeros. The pixels of a phase are no neighbours in
-// memory: their lines of 128 bytes are stored one by one. Limit: as nhwc_wgmma's.
+// The phases of nhwc_mma_strided with the schedule of nhwc_wgmma. With stride 2, even sizes and these filters, each
+// phase has as many pixels as dout, and its first window begins at dout's first pixel. So one im2col map serves all
+// phases. The blocks process the tiles of all phases, those with the most filter positions first. A phase to which no
+// filter position contributes, such as three of four with a 1x1 filter, is filled with zeros. The pixels of a phase are
+// not neighbours in memory, so their lines of 128 bytes are stored one by one. Limit: that of nhwc_wgmma.
 
 #include <opbench/ring.cuh>
 #include <opbench/strided_phases.cuh>
@@ -52,9 +52,9 @@ using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
-constexpr int stride = 2, tiles = BM / 128;  // tiles: of 64 rows, that a warpgroup multiplies
+constexpr int stride = 2, tiles = BM / 128;  // tiles: tiles of 64 rows that a warpgroup multiplies
 
-// Call work(tile, a, b) for each tile of this block, in the phase of the residues a and b.
+// Call work(tile, a, b) for each tile of this block, in the phase with the remainders a and b.
 template <class Work>
 __device__ __forceinline__ void for_each_tile(const Walk& walk, const Work& work) {
     for (int index = blockIdx.x; index < stride * stride * walk.count(); index += gridDim.x) {
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 size_t starts[4];
 #pragma unroll
                 for (int j = 0; j < 4; ++j) starts[j] = place(row + j * 4 + lane / 8);
-                __syncwarp();  // the lines of the last rows have been read
+                __syncwarp();  // all lanes have read the lines of the previous rows
                 store_lines(sum[i], slab, dimage, row, tile.column, pixels, c, [&](int j, int) { return starts[j]; });
             }
         });

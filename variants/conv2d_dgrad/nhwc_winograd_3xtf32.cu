@@ -51,11 +51,12 @@
 // args   = ["products", "skip?", "out?", "dimage", "n", "c", "h", "w"]
 // ///
 //
-// At stride 1 the gradient is a convolution of dout with filters turned by half a turn whose channels change places, so
-// the forward's Winograd serves it, and the turning costs nothing: the transform of the filters reads them so. 2.25
-// times fewer products for the tensor cores than the previous variant. Limited by mma.sync's tf32 rate and by the
-// traffic of patches and products, four times dout and the image; best for many channels. Ideas: Lavin and Gray, "Fast
-// Algorithms for Convolutional Neural Networks" (2015).
+// At stride 1, the gradient is a convolution of dout with filters that are rotated by 180 degrees and whose channels
+// are swapped. So the Winograd kernels of the forward pass work here, too, and the rotation costs nothing: the
+// transform of the filters reads them in that order. The tensor cores compute 2.25 times fewer products than in the
+// previous variant. Limit: mma.sync's TF32 rate, and the traffic of patches and products, four times the size of dout
+// and the image; best for many channels. Ideas: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
+// (2015).
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>
@@ -65,7 +66,7 @@ using namespace opbench;
 
 typedef Block<Product<Format::PRODUCT>, BM, BN, WM, 32, STAGES> Tile;
 
-// weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
+// weight [k][3][3][c], rotated by 180 degrees -> filters [4][4][c][k]; a thread transforms four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
     float4* to = reinterpret_cast<float4*>(filters);

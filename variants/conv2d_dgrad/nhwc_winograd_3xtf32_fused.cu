@@ -43,9 +43,9 @@
 // args   = ["patches", "filters", "skip?", "out?", "dimage", "n", "c", "k", "h", "w"]
 // ///
 //
-// The forward variant of this name over dout, whose depth is k, with filters turned and transformed at once: the
-// products' traffic is gone. Limits as there: mma.sync's tf32 rate, eight warps per multiprocessor, the patches'
-// traffic.
+// As conv2d/nhwc_winograd_3xtf32_fused, but over dout, whose depth is k; the filters are rotated and transformed at
+// once. This saves the traffic of the products. Limits: mma.sync's TF32 rate, eight warps per multiprocessor, the
+// traffic of the patches.
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>
@@ -55,7 +55,8 @@ using namespace opbench;
 
 typedef Block<Product<Format::PRODUCT>, BM, BN, 32, 32, STAGES> Tile;
 
-// weight [k][SIZE][SIZE][c], turned by half a turn -> filters [points][points][c][k]; a thread has four of k at one c.
+// weight [k][SIZE][SIZE][c], rotated by 180 degrees -> filters [points][points][c][k]; a thread transforms four of k at
+// one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
     float4* to = reinterpret_cast<float4*>(filters);

@@ -31,17 +31,18 @@
 // args   = ["dout", "filters", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "h", "w", "2 - padding"]
 // ///
 //
-// The forward variant of this name over dout, whose depth is k: no workspace but the filters'. Limits as there:
-// mma.sync's tf32 rate and shared memory; best where channels are few and images large.
+// As conv2d/nhwc_winograd_3xtf32_shared_image, but over dout, whose depth is k: only the filters need a workspace.
+// Limits: mma.sync's TF32 rate and shared memory; best for few channels and large images.
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>
 #include <opbench/winograd_image.cuh>
 using namespace opbench;
 
-typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;  // of 2 x 2 pixels; stages of filters alone
+// tiles of 2 x 2 pixels; the stages hold filters only
+typedef Block<Product<Format::PRODUCT>, 64, BN, 32, 32, STAGES> Tile;
 
-// weight [k][3][3][c], turned by half a turn -> filters [4][4][c][k]; a thread has four of k at one c.
+// weight [k][3][3][c], rotated by 180 degrees -> filters [4][4][c][k]; a thread transforms four of k at one c.
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_dgrad_winograd_filters(const float* __restrict__ weight, float* __restrict__ filters, int k, int c) {
     transform_turned_filters<3>(weight, k, c,

@@ -17,10 +17,10 @@
 // args   = ["dout", "weight", "dimage", "n", "c", "h", "w", "k", "r", "s", "stride", "padding", "p", "q"]
 // ///
 //
-// The convolution run backwards, as one would write it first: no filter position is tried without use, whatever the
-// stride. But k * r * s threads meet at each pixel, and atomics add in the order of arrival: its bits vary from run to
-// run, so that networks do not use it. This variant shows which costs the gather avoids. Limit: atomic additions, one a
-// multiply-add, which L2 performs one at a time for each address.
+// The convolution run backwards, as one would write it first: no filter position is tested in vain, whatever the
+// stride. But k * r * s threads add to each pixel, and atomics add in the order of arrival, so the bits of the result
+// vary from run to run; networks therefore do not use this variant. It shows which costs the gather avoids. Limit:
+// atomic additions, one per multiply-add, which L2 performs one at a time for each address.
 
 // nchw: dout [n][k][p][q], weight [k][c][r][s], dimage [n][c][h][w]; nhwc: channels innermost
 extern "C" __global__ void __launch_bounds__(BLOCK)

@@ -19,11 +19,12 @@
 // args   = ["image", "dout", "dweight", "dbias?", "n", "c", "h", "w", "k", "stride", "padding", "p", "q"]
 // ///
 //
-// A number of dout serves R * S multiply-adds, whose sums stay in registers, and neighbours in a warp read neighbouring
-// pixels, so that the loads of one filter position find the lines of the last in the L1 cache. The sums meet by
-// exchange within warps and then in the order of the warps: the same bits every time. The block of channel 0 adds up
-// the bias's gradient as well. Limit: dout is read once per channel of the image and the image once per output channel,
-// from L2; one load a multiply-add; 121 sums of 11 x 11 filters would not fit into registers.
+// Each element of dout is used for R * S multiply-adds, whose sums stay in registers. Neighbouring threads read
+// neighbouring pixels, so the loads of one filter position hit lines that the previous position brought into the L1
+// cache. The sums are added by shuffles within each warp and then in the order of the warps: the same bits every time.
+// The block of channel 0 also computes the gradient of the bias. Limit: dout is read once per channel of the image, and
+// the image once per output channel, from L2; one load per multiply-add. The 121 sums of an 11 x 11 filter would not
+// fit into registers.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

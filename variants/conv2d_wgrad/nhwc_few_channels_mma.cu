@@ -75,17 +75,21 @@
 // define    = { BYTES = "4", PER_SM = "1" }
 // ///
 //
-// The windows of a first layer overlap and have no aligned 16 bytes: as a matrix, AlexNet's are 121 / 16 times as many
-// numbers as the image has, each copied by itself. Here a stage is ROWS rows of dout and the rows of the image that
-// they have seen, zeros around them, both copied once, 16 bytes each where rows allow it; the next is in flight
-// meanwhile. Pixels are the depth. All filters and all numbers of a window are one tile, so that dout is read once; a
-// lane gathers its operand at the window's place in the image, and lanes that want one number share it. Words of dout
-// come a pitch apart that no two lanes of a load meet in a bank. In bf16 ldmatrix transposes dout, and a lane gathers
-// two pixels at a time. Where the product promotes, a stage's sums, of some hundred pixels, are added to those before
-// in float. A column of ones makes the bias's gradient. SPLIT blocks share the rows and a second kernel adds their
-// parts in an order that knows no GPU: the same bits everywhere. Limit: for AlexNet's first layer the reading of dout,
-// mma.sync and the loads from shared memory, 20 for 12 products, take about as long each; expected to be 40 to 60 µs
-// with 128 images in tf32, 70 to 120 corrected, 30 in bf16.
+// The windows of a first layer overlap and are not aligned to 16 bytes. As an im2col matrix, AlexNet's windows would
+// have 121 / 16 times as many elements as the image, each copied on its own. Here a stage consists of ROWS rows of dout
+// and the image rows that they depend on, with zeros around them. Both are copied once, by 16 bytes if the row length
+// allows it, while the previous stage is multiplied. Pixels are the depth of the product.
+//
+// All filters and all elements of a window are one tile, so dout is read once. Each lane gathers its operand from the
+// window's position in the image; lanes that need the same element share the load. The pitch between rows of dout is
+// chosen so that the lanes of a load use different banks. In bf16, ldmatrix transposes dout, and a lane gathers two
+// pixels at a time. If the product is a promoted one, the sums of a stage (some hundred pixels) are added in float to
+// those of the previous stages. A column of ones yields the gradient of the bias.
+//
+// SPLIT blocks share the rows, and a second kernel adds their sums in an order that does not depend on the GPU, so the
+// bits are the same everywhere. Limit: for AlexNet's first layer, reading dout, mma.sync, and the loads from shared
+// memory (20 for 12 products) take about the same time; expected to be 40 to 60 µs with 128 images in TF32, 70 to 120
+// µs corrected, 30 µs in bf16.
 
 #include <opbench/products.cuh>
 using namespace opbench;
@@ -93,13 +97,15 @@ using namespace opbench;
 typedef Product<Format::PRODUCT> P;
 typedef P::T T;
 constexpr bool words = sizeof(T) == 4;
-constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;  // without the bias's ones; pixels of a row here
-constexpr int STEPS = ROWS * ACROSS;                           // of eight pixels
-constexpr int TAKEN = words ? P::slices : 2;                   // steps that a product takes
+// DEPTH: without the column of ones; PLACES: pixels of a row of a stage
+constexpr int DEPTH = R * S * C, TN = 4, PLACES = ACROSS * 8;
+constexpr int STEPS = ROWS * ACROSS;          // steps of eight pixels
+constexpr int TAKEN = words ? P::slices : 2;  // steps per product
 constexpr bool promoted = !words || P::promoted;
 static_assert(STEPS % TAKEN == 0, "a product takes whole steps");
 
-// A number to shared memory, a float without a register in between; zero, and nothing read, where it is outside.
+// Copy one element to shared memory, a float without a register (cp.async); store zero and read nothing if it is
+// outside.
 __device__ __forceinline__ void copy_number(float* to, const float* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(inside ? 4 : 0)
@@ -109,8 +115,9 @@ __device__ __forceinline__ void copy_number(__nv_bfloat16* to, const __nv_bfloat
     *to = inside ? *from : __nv_bfloat16(0.0f);
 }
 
-// `count` lines of `numbers` from line `first` on of a matrix of `height` lines to to[count][pitch], each behind `left`
-// zeros and with zeros up to `length`; a line that is none is zeros.
+// Copy `count` lines of `numbers` elements, from line `first` of a matrix with `height` lines, to to[count][pitch].
+// Each line starts with `left` zeros and is filled with zeros up to `length`; a line outside of the matrix becomes
+// zeros.
 template <int count, int length, int pitch, int left, int numbers>
 __device__ __forceinline__ void copy_lines(T* to, const T* __restrict__ from, int first, int height) {
     constexpr int vec = numbers % VEC == 0 && left % VEC == 0 ? VEC : 1, per_line = length / vec;
@@ -148,13 +155,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         const T* const gradients = dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS;
 #pragma unroll 1
         for (int e = 0; e < ROWS; ++e) {
-            const int there = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row
+            const int there = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row; none after the last row
             copy_lines<PLACES, A_LENGTH, A_PITCH, 0, FILTERS>(
                 lines + LINES * LENGTH + e * PLACES * A_PITCH,
                 gradients + (size_t)(there ? row + e : 0) * OUT_WIDTH * FILTERS, 0, there);
         }
     };
-    int offset[TN];  // of this lane's columns in a window
+    int offset[TN];  // of this lane's columns, relative to the start of a window
     bool one[TN];
 #pragma unroll
     for (int ni = 0; ni < TN; ++ni) {
@@ -173,7 +180,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         __syncthreads();
         const T* const lines = shared + (unit - begin) % 2 * STAGE;
         const T* const gradients = lines + LINES * LENGTH + row0;
-        // Of TAKEN steps from `first` on. What the depth's order is does not matter, if it is the same for both.
+        // Fetch the operands of TAKEN steps from `first` on. Any order of the depth is correct if it is the same for
+        // both.
         auto fetch = [&](int first, unsigned (&a)[P::slices][TM][4], unsigned (&b)[P::slices][TN / 2][4]) {
             auto windows_of = [&](int step) {
                 return lines + step / ACROSS * STRIDE * LENGTH + step % ACROSS * 8 * STRIDE * C;
@@ -218,7 +226,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         };
         float stage_sum[TM][TN][4] = {};
         auto& sum = promoted ? stage_sum : total;
-        unsigned a[2][P::slices][TM][4], b[2][P::slices][TN / 2][4];  // one is fetched while the other is multiplied
+        // one buffer is fetched while the other is multiplied
+        unsigned a[2][P::slices][TM][4], b[2][P::slices][TN / 2][4];
         fetch(0, a[0], b[0]);
 #pragma unroll 1
         for (int first = 0; first < STEPS; first += 2 * TAKEN) {
@@ -233,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
             for (int e = 0; e < TM * TN * 4; ++e)
                 total[e / (TN * 4)][e / 4 % TN][e % 4] += stage_sum[e / (TN * 4)][e / 4 % TN][e % 4];
         }
-        __syncthreads();  // the stage may be filled again
+        __syncthreads();  // then the stage may be filled again
     }
     float* const own = parts + (size_t)blockIdx.x * FILTERS * COLUMNS;
 #pragma unroll

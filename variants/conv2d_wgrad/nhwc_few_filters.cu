@@ -31,18 +31,18 @@
 // args   = ["parts", "dweight", "dbias?"]
 // ///
 //
-// The head of a segmentation network has one filter: a product with one row, of whose tiles a matrix product's block
-// computes 64, and which reads the image as slowly as it fills them. Here a number of the image is read once, for k
-// multiply-adds: LANES threads have a pixel's channels, VEC each in one load, their sums in registers, and go through a
-// stretch of pixels with UNROLL loads in flight; the pixel's numbers of dout come from the L1 cache to all of them. The
-// sums of a block's threads are added in order, those of SPLIT blocks by a second kernel in an order of its own: the
-// same bits every time on every GPU. Limit: DRAM; expected to run at the rate of a plain sum.
+// The last layer of a segmentation network has one filter: a matrix product with one row. A block of a matrix product
+// would compute tiles of 64 rows, almost all for nothing. Here each image element is read once, for k multiply-adds.
+// LANES threads read the channels of a pixel, VEC channels each with one load, and keep the sums in registers. They
+// process a range of pixels with UNROLL loads in flight; all of them read the pixel's elements of dout from the L1
+// cache. The sums of a block's threads are added in order, and those of SPLIT blocks by a second kernel in a fixed
+// order: the same bits every time on every GPU. Limit: DRAM; expected to run at the rate of a plain sum.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int GROUPS = BLOCK / LANES;  // pixels that a block's threads have at once
+constexpr int GROUPS = BLOCK / LANES;  // pixels that a block processes at once
 
 union __align__(VEC * sizeof(T)) Channels {
     T elements[VEC];
@@ -50,7 +50,7 @@ union __align__(VEC * sizeof(T)) Channels {
     __device__ Channels() {}
 };
 
-// Adds up `count` pixels, GROUPS apart, all of whose loads are under way before the first is used.
+// Add up `count` pixels, GROUPS apart. All their loads are in flight before the first value is used.
 template <int count>
 __device__ __forceinline__ void add_pixels(float (&sum)[FILTERS][VEC], float (&bias)[FILTERS],
                                            const T* __restrict__ channels, const T* __restrict__ dout, int first) {

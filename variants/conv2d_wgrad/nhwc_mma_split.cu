@@ -62,16 +62,18 @@
 // define    = { WN = "32", C_ALIGNED = "c % 4 == 0", K_ALIGNED = "k % 4 == 0" }
 // ///
 //
-// dout and the image as im2col would lay it out are both stored by pixels, over which the product sums: cp.async copies
-// them in their stored order, 16 bytes of channels at a time, and they are transposed on their way to registers, in
-// bf16 by ldmatrix, in floats by the order of rows and columns: a chunk of four words is one row or column of several
-// tiles. A thread's chunk of a filter's columns is always the same one, so that its filter position is found once;
-// pixels advance step by step, each lane looks up the window of one of its warp's rows, without a division, and the
-// others get it by exchange. A column of ones makes the bias's gradient. SPLIT blocks share a tile's pixels, as a layer
-// has few weights; a second kernel adds their parts in index order, and the tensor core's own sums, which it rounds
-// towards zero, are added in float every few steps, so that the error does not grow with the batch. Limit: mma.sync;
-// with few or odd channels loads of single numbers. Ideas: CUTLASS, "implicit GEMM convolution" (wgrad) and its split
-// K; Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores" (2022).
+// dout and the im2col matrix of the image are both stored by pixels, and the product sums over pixels. cp.async copies
+// them in their stored order, 16 bytes of channels at a time, and they are transposed on their way to registers: in
+// bf16 by ldmatrix, in TF32 by the order of rows and columns, such that a chunk of four words is one row or column of
+// several tiles. A thread copies the same chunk of a filter's columns in every step, so its filter position is computed
+// once. Pixels advance step by step: each lane computes the window of one of its warp's rows, without a division, and
+// the other lanes get it by a shuffle. A column of ones yields the gradient of the bias.
+//
+// A layer has few weights, so SPLIT blocks share the pixels of a tile, and a second kernel adds their sums in index
+// order. The tensor core rounds its sums towards zero, so they are added in float every few steps; then the error does
+// not grow with the batch. Limit: mma.sync; with few or odd channels, loads of single elements. Ideas: CUTLASS,
+// "implicit GEMM convolution" (wgrad) and its split K; Ootomo and Yokota, "Recovering single precision accuracy from
+// Tensor Cores" (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>
@@ -84,9 +86,9 @@ typedef DeepProduct<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// A pixel of dout that goes through the batch in steps of Tile::bk.
+// A pixel of dout; step() advances it through the batch by Tile::bk pixels.
 struct Pixel {
-    int item, row, column, left;  // left: pixels from here to the end of the block's stretch
+    int item, row, column, left;  // left: pixels from here to the end of the block's range
     int next_item, next_row, next_column;
 
     __device__ __forceinline__ Pixel(int at, int end, const Image& size)
@@ -107,18 +109,18 @@ struct Pixel {
     }
 };
 
-// The columns of a filter in its image, [pixels][depth], and one of ones behind them.
+// The columns of a filter in its image, [pixels][depth], followed by a column of ones.
 struct Patches {
     typedef WideB<Tile> Own;
-    static constexpr int vec = Tile::vec, own_rows = 32 / Own::in_row;  // that a warp copies in a pass
-    static constexpr int numbers = C_ALIGNED ? 1 : vec;                 // of a chunk that are found one by one
+    static constexpr int vec = Tile::vec, own_rows = 32 / Own::in_row;  // own_rows: rows that a warp copies per pass
+    static constexpr int numbers = C_ALIGNED ? 1 : vec;  // elements of a chunk that are addressed one by one
     static_assert(Own::passes * own_rows <= 32, "a lane looks up one row of a step");
 
     const T* image;
     const Image size;
-    Pixel pixel;  // that this lane looks up
+    Pixel pixel;  // the pixel whose window this lane computes
     int to;
-    int offset[numbers];       // of this thread's columns in a window
+    int offset[numbers];       // of this thread's columns, relative to the start of a window
     unsigned needed[numbers];  // bits of Window::outside that must not be set
     float otherwise[numbers];
 
@@ -133,14 +135,15 @@ struct Patches {
             otherwise[e] = BIAS && column == depth ? 1.0f : 0.0f;
         }
     }
-    // The row of a step whose window this lane finds: that of pass lane / own_rows.
+    // The row of a step whose window this lane computes: that of pass lane / own_rows.
     __device__ __forceinline__ static int looked_up() {
         const int lane = threadIdx.x % 32;
         return threadIdx.x / 32 * own_rows + lane % own_rows + lane / own_rows * Own::fill_rows;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
         const Window own = pixel.window(size);
-        constexpr int unrolled = C_ALIGNED ? 16 : 1;  // number by number would take too many registers
+        // unrolling loads of single elements would take too many registers
+        constexpr int unrolled = C_ALIGNED ? 16 : 1;
 #pragma unroll unrolled
         for (int l = 0; l < Own::passes; ++l) {
             const int lane = l * own_rows + threadIdx.x % 32 / Own::in_row;
@@ -191,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
                                                    k, depth);
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' sums in index order: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_nhwc_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                                 float* __restrict__ dweight,

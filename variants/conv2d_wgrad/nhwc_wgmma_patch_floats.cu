@@ -51,14 +51,15 @@
 // precision = "tf32"
 // ///
 //
-// The patch of nhwc_wgmma_patch, 8 x 8 pixels of dout and the 10 x 10 of the image around them for nine filter
-// positions, but it arrives as floats, and one warpgroup of the block splits it: passes that do so move each tensor
-// three times more, which for large images takes as long as the products. The largest number of each patch makes its
-// power of two, so that no pass looks for it either. Three warpgroups take a filter row each, of 32 channels: rows of
-// 64 bytes, whose three positions are 96 columns of one instruction. Products of small parts go first into a sum that
-// starts anew for every 64 pixels, and is then added in float: the tensor core, which truncates, adds only four terms
-// of full size to it. The splitting warpgroup has dout as floats and adds up the bias's gradient. Limit: shared memory,
-// 107 of its 128 bytes per clock at 64 x 96; with one plane the splitting. Idea: matmul/wgmma_planes, and block
+// The patches of nhwc_wgmma_patch (8 x 8 pixels of dout and the 10 x 10 image pixels around them, for nine filter
+// positions), but TMA loads them as floats, and one warpgroup of the block splits them. Separate passes that split move
+// each tensor three times more, which for large images takes as long as the products. The largest magnitude of each
+// patch defines its power of two, so no pass has to find it either. Each of three warpgroups computes one filter row
+// for 32 channels: rows of 64 bytes, whose three positions are the 96 columns of one instruction. Products with low
+// parts come first, into a sum that starts from zero for every 64 pixels and is then added in float: the tensor core,
+// which truncates, adds only four terms of full size to it. The warpgroup that splits has dout as floats, so it also
+// computes the gradient of the bias. Limit: shared memory, 107 of its 128 bytes per clock at 64 x 96; with one plane
+// the splitting. Idea: matmul/wgmma_planes, and block floating point.
 // floating point.
 
 #include <opbench/gradients.cuh>
@@ -88,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 
     if (threadIdx.x < 128) {
         registers_down<104>();
-        float4 bias = all_four(0.0f);  // of four filters
+        float4 bias = all_four(0.0f);  // sums of four filters
         int x = part.first % tiles_x * 8, y = part.first / tiles_x % tiles_y * 8;
         int image = part.first / tiles_x / tiles_y;
         ring.feed(
@@ -111,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             });
 #if BIAS
         if (c0 > 0) return;
-        float4* const all = reinterpret_cast<float4*>(shared + STAGES * stage_bytes);  // where floats have been read
+        // in memory whose floats have already been read
+        float4* const all = reinterpret_cast<float4*>(shared + STAGES * stage_bytes);
         all[threadIdx.x] = bias;
         named_barrier_sync(1, 128);
         if (threadIdx.x >= 64 || m0 + (int)threadIdx.x >= k) return;
@@ -130,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 const unsigned long long a = descriptor(stage);
                 const unsigned long long b =
                     descriptor(stage + gradient_planes + filter_row * row_of_pixels, row_of_pixels, pixel, 64);
-                constexpr int step_a = 2048 / 16, step_b = 2 * row_of_pixels / 16;  // of two rows of 8 pixels
+                constexpr int step_a = 2048 / 16, step_b = 2 * row_of_pixels / 16;  // two rows of 8 pixels further
 #pragma unroll
                 for (int i = 0; i < 4 && PLANES == 2; ++i) {
                     wgmma<Format::f16, true, true>(sum, a + low_a + i * step_a, b + i * step_b, i > 0);
@@ -157,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' sums in index order: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

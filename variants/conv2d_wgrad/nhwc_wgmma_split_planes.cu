@@ -80,10 +80,10 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 // ///
 //
-// nhwc_wgmma_split with image and dout in two f16 planes each, as conv2d/nhwc_wgmma_patch_planes has them: a power of
-// two a tensor, three products, those of high parts added in float after every 64 pixels while the small ones run.
-// Limit: 192 sums per thread, so that tiles are 128 x 128; the passes that split, which the forward pass and dgrad make
-// as well.
+// nhwc_wgmma_split with image and dout in two f16 planes each, as in conv2d/nhwc_wgmma_patch_planes: a power of two per
+// tensor, and three products; the products of high parts are added in float after every 64 pixels, while those with low
+// parts run. Limit: 192 sums per thread, so tiles are 128 x 128; and the passes that split, which the forward pass and
+// dgrad make as well.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -91,8 +91,10 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + 128) * 256> Stages;
-constexpr int pieces = 128 / PIECE, row = PIECE * 2, piece = 64 * row;  // of 64 pixels, some channels each
-constexpr int of_dout = 64 * 128, slices = BM / 32;  // of 16 pixels, of a stage's four, that a warpgroup has
+// `pieces` parts of a stage, each 64 pixels with PIECE channels
+constexpr int pieces = 128 / PIECE, row = PIECE * 2, piece = 64 * row;
+// slices: of a stage's four slices of 16 pixels, those of a warpgroup
+constexpr int of_dout = 64 * 128, slices = BM / 32;
 
 // image_planes [2][n][h][w][c], dout_planes [2][n][p][q][k], parts [PARTS][k][r s c], bias_parts [PARTS][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -107,7 +109,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, first = (int)(blockIdx.x % tiles_n) * pieces;
     const SplitK part((n * p * q + 63) / 64, blockIdx.y, SPLIT);
     if (threadIdx.x == 0) ring.init();
-    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3c003c00;  // of f16
+    // ones in f16
+    if (threadIdx.x < 256) reinterpret_cast<unsigned*>(shared + Stages::bytes)[threadIdx.x] = 0x3c003c00;
     fence_async();
     __syncthreads();
 
@@ -119,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
 #pragma unroll
             for (int i = 0; i < BM / 64; ++i) load(a + i * 2 * of_dout, &map_dout, full, m0 + i * 64, at, 0);
-            for (int i = 0; i < 2 * pieces; ++i) {  // of a plane, then of the other
+            for (int i = 0; i < 2 * pieces; ++i) {  // all parts of one plane, then of the other
                 const int which = min(first + i % pieces, all - 1), position = which / per_position;
                 load_windows(a + BM * 256 + i * piece, &map_image, full, which % per_position * PIECE, x, y,
                              image + i / pieces * n, position % s, position / s);
@@ -129,7 +132,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
         const unsigned above = BM == 64 ? 0 : group * 2 * of_dout,
-                       pixel = BM == 64 ? group * 32 : 0;  // the first of each
+                       // BM == 64: both warpgroups share the rows and divide the pixels
+            pixel = BM == 64 ? group * 32 : 0;
         float total[64] = {}, big[64], small[64], total_ones[4] = {}, big_ones[4], small_ones[4];
         const auto multiply = [&](auto with_ones) {
             constexpr bool ones_too = decltype(with_ones)::value;
@@ -140,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                     const unsigned long long b = descriptor(stage + BM * 256 + pixel * row, 8 * row, piece, row);
 #pragma unroll
                     for (int i = 0; i < slices; ++i) {
-                        wgmma<Format::f16, true, true>(big, a + i * 128, b + i * row, i > 0);  // 16 pixels further
+                        wgmma<Format::f16, true, true>(big, a + i * 128, b + i * row, i > 0);  // 16 pixels per step
                         if constexpr (ones_too)
                             wgmma<Format::f16, true>(big_ones, a + i * 128, descriptor(ones), i > 0);
                     }
@@ -188,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// Of the image and, by the blocks of z = 1, of dout.
+// Find the largest magnitude of the image; the blocks of z = 1 find that of dout.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
                       int n, int of_image, int of_dout) {
@@ -205,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(256)
               (long long)n * (second ? of_dout : of_image));
 }
 
-// The parts in index order: of dweight [k][depth], and by the last blocks of dbias [k].
+// Add the blocks' sums in index order: of dweight [k][depth] and, in the last blocks, of dbias [k].
 extern "C" __global__ void __launch_bounds__(128)
     conv2d_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

@@ -37,10 +37,11 @@
 // define    = { REGISTERS = "24 * ITEMS" }
 // ///
 //
-// A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block, long ones have up to 1024
-// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded before the
-// previous launch, which may write the rows, has ended. STREAM marks rows evict-first. In `persistent` weight and bias
-// stay in registers for all rows of a block, and memory is busy during the sums. Limit: HBM; narrow accesses if no
+// A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block; long rows have up to 1024
+// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded before the previous
+// launch, which may write the rows, has ended (programmatic dependent launch). STREAM marks the rows evict-first in L2.
+// In `persistent`, weight and bias stay in registers for all rows of a block, and the next row is loaded while the sums
+// of this one are computed. Limit: HBM; if the row length is not a multiple of a vector, narrower accesses.
 // vector divides the rows.
 
 #include <opbench/overlap.cuh>
@@ -49,7 +50,7 @@ using namespace opbench;
 
 typedef Element<BF16> T;
 typedef RowPart<T, COLS, LANES, THREADS> Row;
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
 
 extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     layernorm_vectorised(const T* x,
@@ -65,7 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     // x, residual, out, total [rows][cols]; weight, bias [cols]; mean, rstd [rows]
     __shared__ float sums[ROWS_PER_BLOCK][WARPS], squared[ROWS_PER_BLOCK][WARPS];
     const int step = gridDim.x * ROWS_PER_BLOCK;
-    int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     ColumnPart<Row> factors, shifts;
     factors.load(weight);
     shifts.load(bias);

@@ -16,9 +16,9 @@
 // args   = ["x", "residual?", "weight", "bias", "out", "mean", "rstd", "sum?", "rows"]
 // ///
 //
-// All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
-// once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
-// registers: at 2048 columns a lane holds 64 elements.
+// All loads of a row are in flight together, and its elements stay in the lanes' registers, so the row is read once and
+// written once. Five shuffles replace each reduction over a block. Limits: only 4 bytes (2 in bf16) per access, and
+// registers: with 2048 columns a lane holds 64 elements.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -27,7 +27,7 @@ typedef float T;
 #endif
 constexpr int ITEMS = (COLS + 31) / 32;
 
-// The sum over the lanes of a warp, in each of them.
+// Return the sum of `value` over the lanes of a warp, in every lane.
 __device__ __forceinline__ float over_warp(float value) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
                              int rows) {
     // x, residual, out, total [rows][cols]; weight, bias [cols]; mean, rstd [rows]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
-    if (row >= rows) return;  // a whole warp
+    if (row >= rows) return;  // true for whole warps only, so shuffles stay safe
     const size_t base = (size_t)row * COLS + threadIdx.x;
     float value[ITEMS], sum = 0.0f, squares = 0.0f;
 #pragma unroll

@@ -20,11 +20,11 @@
 // block  = ["BM * BN // (TM * TN)"]
 // ///
 //
-// With b stored [n, k] both operands are contiguous along k, the axis that is summed: b is loaded as a is, by float4
-// along k, and transposed while it is stored to shared memory; the loop is then that of `warp_tile_double_buffer`. The
-// layout costs four scalar shared stores instead of one float4 store, and a narrower global access: BK / 4 lanes share
-// a row, so 64 contiguous bytes at BK = 16. Limit: as there, the multiply-adds. After CUTLASS's SIMT SGEMM, layout "tn"
-// (A. Kerr et al., 2017).
+// With b stored [n, k], both operands are contiguous along k, the axis of the sum. So b is loaded in the same way as a,
+// by float4 along k, and is transposed while it is stored to shared memory. The inner loop is then that of
+// `warp_tile_double_buffer`. The layout costs four scalar stores to shared memory instead of one float4 store, and a
+// narrower global access: BK / 4 lanes share a row, which is 64 contiguous bytes at BK = 16. Limit: the multiply-adds,
+// as in `warp_tile_double_buffer`. After CUTLASS's SIMT SGEMM, layout "tn" (A. Kerr et al., 2017).
 
 #include <opbench/float_columns.cuh>
 using namespace opbench;

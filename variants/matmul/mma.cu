@@ -47,15 +47,18 @@
 // ]
 // ///
 //
-// The tensor cores multiply up to 16 times as fast as CUDA cores, so all else must take few instructions. A warp's 64 x
-// 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and hold
-// no register; the first fragments of a step are read across the barrier that separates it from the one before. b
-// stored by rows is transposed by ldmatrix on its way to registers, or read by words of 4 bytes, as ldmatrix transposes
-// 16-bit numbers only. Where the output has few tiles, WK groups of warps share each and take slices of k, whose sums
-// are added in shared memory in a fixed order: b of a few rows streams through all multiprocessors. 3xtf32 needs twice
-// the accumulators, so that a warp has 64 x 32 outputs. Limit: mma.sync, which reaches some 62 % of Hopper's tensor
-// cores (wgmma reaches the rest); for few rows DRAM. After CUTLASS 2's multistage kernels for Ampere and its example
-// 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// Tensor cores multiply up to 16 times as fast as CUDA cores, so everything else must take few instructions. A warp
+// computes 64 x 64 outputs, which reads 4 KB of shared memory for 32 mma instructions. cp.async copies run STAGES steps
+// ahead and need no registers. The first fragments of a step are loaded before the barrier that ends the previous step.
+// If b is stored by rows, 16-bit elements are transposed by ldmatrix on their way to registers; TF32 elements are read
+// as words of 4 bytes, because ldmatrix can transpose only 16-bit elements.
+//
+// If the output has few tiles, WK groups of warps share each tile. Each group processes a slice of k, and the sums of
+// the groups are added in shared memory in a fixed order. So all multiprocessors take part in reading b when there are
+// few rows. 3xTF32 needs twice the accumulators, so there a warp has 64 x 32 outputs. Limit: mma.sync, which reaches
+// about 62 % of the rate of Hopper's tensor cores (only wgmma reaches all of it); with few rows DRAM. After CUTLASS 2's
+// multistage kernels for Ampere and its example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from
+// Tensor Cores (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/matrix_columns.cuh>

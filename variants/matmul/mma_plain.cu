@@ -16,22 +16,23 @@
 // block  = ["BM // 64 * (BN // 32) * 32"]
 // ///
 //
-// A tensor core multiplies small matrices: one instruction of a warp adds the product of 16 x 16 numbers of a and 16 x
-// 8 of b to 16 x 8 sums, which takes the CUDA cores 64 multiply-adds per thread. The 32 threads of the warp hold the
-// three matrices together, in registers: which thread holds which element is fixed by the instruction, and is the only
-// new idea here. The tiles, the loads of 16 bytes and the warp's own 64 x 32 outputs are those of the variants before.
-// Rows of the tiles have eight numbers of padding, so that the loads of a fragment have no bank conflicts. The double
-// buffer is left out, so that the kernel stays short. Limit: for 16 matrix instructions, a warp needs 16 loads of 4
-// bytes for a and 8 pairs of loads of 2 bytes for b, whose neighbours in depth lie in two rows; and the tensor cores
-// wait while the next tiles are loaded. Layout of the fragments: PTX ISA, "Matrix Fragments for mma.m16n8k16".
+// A tensor core multiplies small matrices. One instruction of a warp multiplies 16 x 16 elements of a by 16 x 8
+// elements of b and adds the product to 16 x 8 sums; on CUDA cores this takes 64 multiply-adds per thread. The 32
+// threads of a warp hold the three matrices together, in registers. The instruction defines which thread holds which
+// element; this is the only new idea here. The tiles, the loads of 16 bytes and the 64 x 32 outputs per warp are those
+// of the previous variants. Each row of a tile has eight elements of padding, so that the loads of a fragment have no
+// bank conflicts. There is no double buffer, to keep the kernel short. Limit: for 16 mma instructions, a warp needs 16
+// loads of 4 bytes for a and 8 pairs of loads of 2 bytes for b, because elements that are neighbours in depth are in
+// two rows of b; and the tensor cores wait while the next tiles are loaded. Layout of the fragments: PTX ISA, "Matrix
+// Fragments for mma.m16n8k16".
 
 #include <cuda_bf16.h>
 
 constexpr int BK = 64;           // depth of a step
 constexpr int WM = 64, WN = 32;  // outputs of a warp
 constexpr int WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32;
-constexpr int A_PITCH = BK + 8, B_PITCH = BN + 8;  // numbers from one row of a tile to the next
-typedef unsigned short Bits;                       // of a bf16, which this kernel only moves
+constexpr int A_PITCH = BK + 8, B_PITCH = BN + 8;  // elements from one row of a tile to the next
+typedef unsigned short Bits;                       // the bits of a bf16, because this kernel only copies them
 
 // sum += a * b: 16 x 8 outputs over a depth of 16. Thread t of the warp holds, with g = t / 4 and p = t % 4 * 2:
 // a[0..3]: rows g, g + 8, g, g + 8 in columns p and p + 1, and for a[2], a[3] in columns p + 8 and p + 9;

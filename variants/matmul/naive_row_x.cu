@@ -9,9 +9,10 @@
 // block  = [32, "COLS"]
 // ///
 //
-// The wrong innermost index, kept to show its cost. The 32 lanes of a warp hold 32 rows of one column: each load of a
-// and each store of out touches 32 sectors of 32 bytes for 4 useful bytes each, and b is one broadcast word. Limit:
-// sectors through L1. "Kernel 1" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022), makes the same mistake.
+// Uncoalesced on purpose, to show the cost. The 32 lanes of a warp compute 32 rows of one column: each load of a and
+// each store of out accesses 32 sectors of 32 bytes, of which only 4 bytes are used, and b is one broadcast word.
+// Limit: sectors through L1. "Kernel 1" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022), makes the same
+// mistake.
 
 // a [m, k], b [k, n], out [m, n]; block (32, COLS): x is the row, y the column.
 extern "C" __global__ void __launch_bounds__(32 * COLS)

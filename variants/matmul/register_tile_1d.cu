@@ -13,10 +13,10 @@
 // block  = ["BM * BN // TM"]
 // ///
 //
-// A thread keeps TM outputs of one column, so a value of b read once from shared memory serves TM multiply-adds: TM + 1
-// shared words for TM multiply-adds instead of 2 * TM. The words of a are broadcasts in the warp, and the compiler
-// fetches four of them along k at once. Limit: still one shared word per multiply-add. After "kernel 4" of S. Boehm,
-// How to Optimize a CUDA Matmul Kernel (2022).
+// A thread computes TM outputs of one column, so each value of b that it reads from shared memory serves TM
+// multiply-adds: TM + 1 loads of a word for TM multiply-adds instead of 2 * TM. All lanes of a warp read the same words
+// of a (a broadcast), and the compiler loads four of them along k at once. Limit: still one word of shared memory per
+// multiply-add. After "kernel 4" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022).
 
 #define THREADS (BM * BN / TM)
 #define A_PASSES (BM * BK / THREADS)

@@ -13,11 +13,11 @@
 // block  = ["BM * BN // (TM * TN)"]
 // ///
 //
-// An outer product in registers: TM + TN shared words feed TM * TN multiply-adds, so an 8x8 tile needs a quarter of a
-// word per multiply-add where the previous variant needs one. The thread's columns lie BN / TN apart, which keeps the
-// lanes of a warp on neighbouring words of b (no bank conflicts) and the stores coalesced. Limit: scalar shared loads
-// and the index arithmetic of scalar global loads. After "kernel 5" of S. Boehm, How to Optimize a CUDA Matmul Kernel
-// (2022), and V. Volkov, Better Performance at Lower Occupancy (GTC 2010).
+// An outer product in registers: TM + TN words from shared memory serve TM * TN multiply-adds. So an 8x8 tile needs a
+// quarter of a word per multiply-add; the previous variant needs one word. The columns of a thread are BN / TN apart,
+// so the lanes of a warp read neighbouring words of b (no bank conflicts) and the stores are coalesced. Limit: scalar
+// loads from shared memory and the index arithmetic of scalar global loads. After "kernel 5" of S. Boehm, How to
+// Optimize a CUDA Matmul Kernel (2022), and V. Volkov, Better Performance at Lower Occupancy (GTC 2010).
 
 #define THREADS_X (BN / TN)
 #define THREADS_Y (BM / TM)
@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     matmul_register_tile_2d(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m,
                             int n, int k) {
     static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "tiles are loaded in whole passes");
-    // Without the extra word the compiler would fetch four k of a at once, which takes up to 196 registers and leaves
-    // room for only one block per multiprocessor.
+    // Without the extra word per row, the compiler would load four k of a at once. That takes up to 196 registers per
+    // thread and leaves room for only one block per multiprocessor.
     __shared__ float a_tile[BM][BK + 1];
     __shared__ float b_tile[BK][BN];
     const int row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;

@@ -11,10 +11,11 @@
 // block  = ["TILE", "TILE"]
 // ///
 //
-// Each value loaded from global memory is used TILE times by the block, so global traffic falls by that factor. Limit:
-// still two shared loads for one multiply-add; shared memory gives a warp one request per cycle and SM, so at most a
-// quarter of the arithmetic rate is reachable however large the tile. From the CUDA C++ Programming Guide, "Shared
-// Memory".
+// The block uses each value that it loads from global memory TILE times, so global traffic falls by that factor. Limit:
+// each multiply-add still needs a load of a and one of b from shared memory (the compiler can load four values of a at
+// once). A multiprocessor serves one shared-memory request of a warp per cycle but can issue four multiply-adds, so at
+// most a quarter of the arithmetic rate is reachable, however large the tile is. From the CUDA C++ Programming Guide,
+// "Shared Memory".
 
 // a [m, k], b [k, n], out [m, n]; block (TILE, TILE): x is the column, y the row.
 extern "C" __global__ void __launch_bounds__(TILE* TILE)
@@ -27,13 +28,13 @@ extern "C" __global__ void __launch_bounds__(TILE* TILE)
     const int col = blockIdx.x * TILE + x;
     float sum = 0.0f;
     for (int base = 0; base < k; base += TILE) {
-        // Zeros beyond the edge add nothing, so the inner loop needs no bounds.
+        // Zeros after the last row, column or k add nothing, so the inner loop needs no bounds checks.
         a_tile[y][x] = row < m && base + x < k ? a[(size_t)row * k + base + x] : 0.0f;
         b_tile[y][x] = col < n && base + y < k ? b[(size_t)(base + y) * n + col] : 0.0f;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < TILE; ++i) sum += a_tile[y][i] * b_tile[i][x];
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
     if (row < m && col < n) out[(size_t)row * n + col] = sum;
 }

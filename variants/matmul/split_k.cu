@@ -21,11 +21,11 @@
 // args   = ["parts", "out", "m * n"]
 // ///
 //
-// A small output has few tiles, and one block per tile leaves most multiprocessors idle however long k is. Here SPLIT
-// blocks share a tile, each sums its own stretch of k into a workspace [SPLIT, m, n], and a second launch adds them.
-// The order of all additions is fixed, so the result is the same bits every time, unlike with atomics. Limit: the parts
-// are written and read once more, which pays only while SPLIT * (m * n) is small against k * (m + n). After "split K"
-// in CUTLASS's efficient GEMM notes.
+// A small output has few tiles. With one block per tile, most multiprocessors are idle, even if k is long. Here SPLIT
+// blocks share a tile. Each block sums over its own range of k and stores partial sums in a workspace [SPLIT, m, n]; a
+// second launch adds them. The order of all additions is fixed, so the result has the same bits every time, unlike with
+// atomics. Limit: the partial sums are written and read once more, so this is faster only while SPLIT * (m * n) is
+// small compared with k * (m + n). After "split K" in CUTLASS's efficient GEMM notes.
 
 #define BM 64
 #define BN 64
@@ -36,8 +36,8 @@
 #define A_PASSES (BM * BK / (4 * THREADS))  // float4 per thread and tile
 #define B_PASSES (BK * BN / (4 * THREADS))
 
-// Four neighbours of x [rows, cols] from (row, col), col a multiple of 4; zeros from column `end` on. `aligned`: cols
-// and end divide by 4, so that the four are all inside or all outside, and 16-byte aligned.
+// Return four neighbours of x [rows, cols] from (row, col), col a multiple of 4; zeros from column `end` on. `aligned`:
+// cols and end are multiples of 4, so that the four are all inside or all outside, and 16-byte aligned.
 __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, int col, int rows, int cols, int end,
                                         bool aligned) {
     const float* p = x + (size_t)row * cols + col;
@@ -46,7 +46,7 @@ __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, in
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
-// a [m, k], b [k, n], parts [SPLIT, m, n]; block (tile, part) computes BM x BN over the k of its part.
+// a [m, k], b [k, n], parts [SPLIT, m, n]; block (tile, part) computes BM x BN partial sums over its range of k.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sum_stretch(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ parts, int m, int n,
                 int k) {
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ __align__(16) float b_tile[BK][BN];
     const int tiles_n = (n + BN - 1) / BN;
     const int row0 = blockIdx.x / tiles_n * BM, col0 = blockIdx.x % tiles_n * BN;
-    // Whole tiles of k per part, so that every part but the last starts and ends aligned.
+    // Each part has whole tiles of k, so that each part starts aligned, and each part but the last ends aligned.
     const int tiles_k = (k + BK - 1) / BK;
     const int begin = (int)((long long)tiles_k * blockIdx.y / SPLIT) * BK;
     const int end = min(k, (int)((long long)tiles_k * (blockIdx.y + 1) / SPLIT) * BK);
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             *reinterpret_cast<float4*>(&b_tile[i / BN][i % BN]) = b_next[p];
         }
         __syncthreads();
-        if (base + BK < end) fetch(base + BK);  // under way while this tile is multiplied
+        if (base + BK < end) fetch(base + BK);  // the loads are in flight while this tile is multiplied
 #pragma unroll
         for (int i = 0; i < BK; ++i) {
             alignas(16) float a_part[TM], b_part[TN];
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-    float* part = parts + (size_t)blockIdx.y * m * n;  // a part without any k writes zeros
+    float* part = parts + (size_t)blockIdx.y * m * n;  // a part with an empty range of k stores zeros
 #pragma unroll
     for (int r = 0; r < TM; ++r) {
         const int row = row0 + y + r / 4 * (BM / 2) + r % 4;
@@ -124,7 +124,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// parts [SPLIT, count], out [count]; block (32, 8): each of 8 threads sums every eighth part, then a tree joins them.
+// parts [SPLIT, count], out [count]; block (32, 8): each of 8 threads adds every eighth part, then a tree adds their
+// sums.
 extern "C" __global__ void __launch_bounds__(256)
     add_parts(const float* __restrict__ parts, float* __restrict__ out, int count) {
     __shared__ float sums[8][32];

@@ -19,19 +19,20 @@
 // block  = ["BM * BN // (TM * TN)"]
 // ///
 //
-// A warp owns a compact 64 x 32 or 64 x 64 tile, so its lanes read few distinct words of shared memory and the hardware
-// broadcasts them; 8 x 16 outputs per thread need 6 float4 reads for 128 multiply-adds. While a tile is multiplied, the
-// next one is already in flight from global memory into registers and goes to the other shared buffer at the end: one
-// barrier per tile and no waiting. Within a tile the compiler moves the shared reads of a step of k up among the
-// multiply-adds of the step before; doing that in the source as well only costs registers, and spills. Limit: the issue
-// slots of the multiply-adds themselves (about 91 % of all instructions in the loop at 128 x 256), then power. After
-// CUTLASS's SIMT SGEMM (A. Kerr et al., 2017) and S. Gray's maxas.
+// A warp computes a compact 64 x 32 or 64 x 64 tile, so its lanes read few distinct words of shared memory, which the
+// hardware broadcasts. With 8 x 16 outputs, a thread needs 6 float4 loads for 128 multiply-adds. While one tile is
+// multiplied, the next one is loaded from global memory into registers, and is stored to the other shared buffer at the
+// end. So there is one barrier per tile, and the multiply-adds do not wait for global memory. Within a tile, the
+// compiler already moves the shared loads of one step of k among the multiply-adds of the previous step; doing that in
+// the source as well only costs registers, which then spill. Limit: the issue slots of the multiply-adds (about 91 % of
+// all instructions in the loop at 128 x 256), then power. After CUTLASS's SIMT SGEMM (A. Kerr et al., 2017) and S.
+// Gray's maxas.
 
 #include <opbench/float_tile.cuh>
 using namespace opbench;
 
 #define THREADS (BM * BN / (TM * TN))
-// Threads that shall reside on a multiprocessor; leaves 255, 128 or 168 registers for each.
+// Threads that must fit on a multiprocessor together; this leaves 255, 128 or 168 registers for each.
 #define RESIDENT (TM * TN > 64 ? 256 : BM > 64 ? 512 : 384)
 #define LANES_M 8  // a warp is 8 x 4 threads, so its tile is (8 * TM) x (4 * TN)
 #define LANES_N 4
@@ -54,14 +55,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int tiles_n = (n + BN - 1) / BN;
     const int row0 = blockIdx.x / tiles_n * BM, col0 = blockIdx.x % tiles_n * BN;
-    // Lanes that differ in bit 0 read the same words of a, those that differ in bit 1 the same of b: a half-warp's
-    // float4 read then takes one pass over the banks instead of two (the lane order of S. Gray's maxas).
+    // Lanes that differ only in bit 0 read the same words of a; lanes that differ only in bit 1 read the same words of
+    // b. The float4 load of a half-warp then takes one pass over the banks instead of two (lane order of S. Gray's
+    // maxas).
     const int y = warp / WARPS_N * LANES_M * TM + (lane / 2 % LANES_M) * 4;
     const int x = warp % WARPS_N * LANES_N * TN + (lane % 2 + lane / 16 * 2) * 4;
-    // A row length divisible by 4 makes four neighbours either all inside or all outside, and aligned.
+    // If the row length is a multiple of 4, four neighbours are either all inside or all outside, and they are aligned.
     const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
 
-    // What this thread fetches: float4 number tid, tid + THREADS, ... of each tile, in order of rows.
+    // This thread fetches float4 number tid, tid + THREADS, ... of each tile; they are numbered row by row.
     const int a_row = tid / (BK / 4), a_k = tid % (BK / 4) * 4;
     const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
     const int a_rows = m - row0 - a_row;
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
     const float* b_from = b + (size_t)b_k * n + col0 + b_col;
     const int b_cols = n - col0 - b_col;
     float4 a_next[A_PASSES], b_next[B_PASSES];
-    const auto fetch = [&](int k_left) {  // k_left: k that are not yet fetched
+    const auto fetch = [&](int k_left) {  // k_left: elements of k that are not fetched yet
         const int a_left = k_left - a_k;
         if (k_aligned) {
 #pragma unroll

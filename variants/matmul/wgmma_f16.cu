@@ -65,12 +65,12 @@
 // programmatic = true
 // ///
 //
-// f16 has as many significant bits as TF32, and its products run at twice the rate. It has less range, so each row of a
-// and each column of b is scaled by a power of two: elements down to 2^-28 of the largest of their row keep all bits.
-// So a pass over a and b pays from 2048 on, and b by rows needs no transposing: wgmma reads 16-bit operands in both
-// orders. The first pass rounds a and finds the largest of b's columns, the second rounds b, out of L2 where it fits;
-// each launch begins as the one before ends. Tiles of 128 x 256 as in the previous variant. Limit: power; at 2048 the
-// passes.
+// f16 has as many significant bits as TF32, and f16 products run at twice the rate. Its range is smaller, so each row
+// of a and each column of b is scaled by a power of two: elements down to 2^-28 of the largest of their row keep all
+// bits. The extra pass over a and b is worth its time from a size of 2048 on. b stored by rows needs no transpose,
+// because wgmma reads 16-bit operands in both orders. The first kernel rounds a and finds the largest element of each
+// column of b; the second one rounds b, which it reads from L2 where it fits. Each launch starts while the previous one
+// ends. Tiles of 128 x 256 as in the previous variant. Limit: power; at 2048 the extra passes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
@@ -113,7 +113,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             });
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
 #pragma unroll
-            for (int part = 0; part < BN / 2; part += 32) {  // all at once, exponents would take too many registers
+            // in parts: for all columns at once, the exponents would take too many registers
+            for (int part = 0; part < BN / 2; part += 32) {
                 float (&d)[32] = reinterpret_cast<float (&)[32]>(sum[0][part]);
                 scale_sums(d, a_exponents, b_exponents, row, tile.column + part * 2, m, n);
                 store_pairs(d, out, row, tile.column + part * 2, m, n);
@@ -122,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// a [m][k], and b [n][k]; of b [k][n] the largest of each column
+// a [m][k] and b [n][k]: round and scale them; b [k][n]: only find the largest element of each column
 extern "C" __global__ void __launch_bounds__(256)
     round_rows(const float* __restrict__ a, const float* __restrict__ b, __half* __restrict__ a_half,
                __half* __restrict__ b_half, int* __restrict__ a_exponents, int* __restrict__ b_exponents,

@@ -34,13 +34,14 @@
 // requires  = ["k % 4 == 0 and n % 2 == 0"]
 // ///
 //
-// Copies no longer wait for products: one thread runs as far ahead as there are stages, and two warpgroups multiply
-// whatever has arrived. Two barriers per stage order them, one that counts bytes and one that counts readers, so that
-// no barrier of the whole block stands in the loop and neither side waits for the other more than necessary. The
-// copying warpgroup gives its registers back (setmaxnreg), and 232 registers per thread let a warpgroup hold 64 x 256
-// or 128 x 128 sums: a tile of 128 x 256 reads 48 KB for 4 million products, where 128 x 128 reads 32 KB for 2. Limit:
-// while a block writes its tile, nothing multiplies, and the next block starts with an empty ring. After CUTLASS's
-// warp-specialised kernels for Hopper and its pipeline.
+// Copies no longer wait for products. One thread copies, up to as many steps ahead as there are stages, and two
+// warpgroups multiply the stages that have arrived. Each stage has two barriers: one counts the bytes that have
+// arrived, the other the warps that have finished reading. So the loop has no barrier over the whole block, and neither
+// side waits longer than necessary. The warpgroup that copies releases registers (setmaxnreg); the others then have 232
+// registers per thread, enough for 64 x 256 or 128 x 128 sums per warpgroup. In bf16, a step with a tile of 128 x 256
+// loads 48 KB for 4 MFLOP; with 128 x 128 it loads 32 KB for 2 MFLOP. Limit: while a block writes its tile, nothing is
+// multiplied, and the next block starts with empty stages. After CUTLASS's warp-specialised kernels for Hopper and its
+// pipeline.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -85,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         });
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
+        constexpr int tiles = BM / 128;  // tiles of 64 rows per warpgroup
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
         ring.drain(steps, [&](int step, unsigned a) {

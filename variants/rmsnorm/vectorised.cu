@@ -35,17 +35,18 @@
 // define    = { REGISTERS = "24 * ITEMS" }
 // ///
 //
-// A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block, long ones have up to 1024
-// threads, whose warps exchange their sums through shared memory. Weight is loaded with the row, before its sums are
-// known. STREAM marks rows evict-first. In `persistent` the weight stays in registers for all rows of a block, and
-// memory is busy during the sums. Limit: HBM, and for rows that no vector divides the narrower accesses.
+// A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block; long rows have up to 1024
+// threads, whose warps exchange their sums through shared memory. The weight is loaded together with the row, before
+// the sums are computed. STREAM marks the rows evict-first in L2. In `persistent`, the weight stays in registers for
+// all rows of a block, and the next row is loaded while the sums of this one are computed. Limit: HBM; if the row
+// length is not a multiple of a vector, narrower accesses.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 typedef RowPart<T, COLS, LANES, THREADS> Row;
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
 
 extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     rmsnorm_vectorised(const T* __restrict__ x,
@@ -58,9 +59,11 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 #endif
                        int rows) {
     // x, residual, out, total [rows][cols]; weight [cols]; rstd [rows]
-    __shared__ float squared[2][ROWS_PER_BLOCK][WARPS];  // of this row and of the next: one barrier per row
+    // of this row and of the next one, so that one barrier per row is enough
+    __shared__ float squared[2][ROWS_PER_BLOCK][WARPS];
     const int step = gridDim.x * ROWS_PER_BLOCK;
-    int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     Row own, next;
     own.load<STREAM>(x, row, row < rows);
 #if ADD

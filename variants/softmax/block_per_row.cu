@@ -12,8 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Lanes read along the row. The second and third pass find it in the L1 cache if it fits there, else in the L2 cache.
-// Limits: three passes, each waiting at barriers for the one before; short rows leave most threads idle.
+// The lanes of a warp read neighbouring elements of a row, so accesses are coalesced. The second and third pass read
+// the row from the L1 cache if it fits there, otherwise from the L2 cache. Limits: three passes, with barriers between
+// them; short rows leave most threads idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -21,7 +22,8 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum or sum over a block, in every thread. The first barrier keeps `shared` until all have read it.
+// Return the maximum or the sum of `value` over the block, in every thread. The first barrier makes sure that all
+// threads have read the previous result before `shared` is overwritten.
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll

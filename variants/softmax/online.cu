@@ -12,9 +12,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Two passes instead of three, for one more exponential where a thread's maximum grows. Each thread keeps its own
-// maximum and sum; the block's maximum then rescales the sums before they are added. From Milakov and Gimelshein,
-// "Online normalizer calculation for softmax" (2018). Limit: the row is still read twice, one element at a time.
+// Two passes instead of three; the cost is one more exponential each time a thread's maximum grows. Each thread keeps
+// its own maximum and sum. The sums are rescaled to the block's maximum before they are added. From Milakov and
+// Gimelshein, "Online normalizer calculation for softmax" (2018). Limit: the row is still read twice, one element at a
+// time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -22,7 +23,8 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum or sum over a block, in every thread. The first barrier keeps `shared` until all have read it.
+// Return the maximum or the sum of `value` over the block, in every thread. The first barrier makes sure that all
+// threads have read the previous result before `shared` is overwritten.
 template <bool MAXIMUM>
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll
@@ -45,12 +47,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ float shared[BLOCK / 32];
     const T* source = x + (size_t)blockIdx.x * cols;
     T* target = out + (size_t)blockIdx.x * cols;
-    const float lowest = -3.402823466e38f;  // not -infinity, as x may be: their difference is no number
+    // not -infinity, because x can be -infinity, and the difference of two infinities is NaN
+    const float lowest = -3.402823466e38f;
     float own = lowest, sum = 0.0f;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float value = (float)source[c];
         if (value > own) {
-            sum *= __expf(own - value);  // 0 at first, and so is the sum
+            sum *= __expf(own - value);  // the first time this factor is 0, and so is the sum
             own = value;
         }
         sum += __expf(value - own);

@@ -22,9 +22,9 @@
 // args   = ["x", "out", "rows"]
 // ///
 //
-// A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp, long
-// ones have up to 1024 threads, whose warps exchange their maxima and sums through shared memory. STREAM marks both
-// sides evict-first. Limit: HBM, and for rows that no vector divides the narrower accesses.
+// A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp; long
+// rows have up to 1024 threads, whose warps exchange their maxima and sums through shared memory. STREAM marks loads
+// and stores evict-first in L2. Limit: HBM; if the row length is not a multiple of a vector, narrower accesses.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -32,7 +32,7 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int ROWS_PER_BLOCK = THREADS < 128 ? 128 / THREADS : 1;
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
 
 typedef Packed<T, LANES> Pack;
 
@@ -42,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     softmax_vectorised(const Pack* __restrict__ x, Pack* __restrict__ out, int rows) {
     // x, out [rows][VECTORS]
     __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     const size_t base = (size_t)row * VECTORS + threadIdx.x;
     const float lowest = __int_as_float(0xff800000);  // -infinity
     Pack pack[ITEMS];

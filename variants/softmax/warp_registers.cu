@@ -15,9 +15,9 @@
 // block  = ["32", "ROWS_PER_BLOCK"]
 // ///
 //
-// All of a row's loads are in flight together and its elements stay in the lanes' registers, so that the row is read
-// once and written once; five shuffles replace each reduction of a block. Limits: 4 bytes (2) per access, and
-// registers: at 2048 columns a lane holds 64 elements.
+// All loads of a row are in flight together, and its elements stay in the lanes' registers, so the row is read once and
+// written once. Five shuffles replace each reduction over a block. Limits: only 4 bytes (2 in bf16) per access, and
+// registers: with 2048 columns a lane holds 64 elements.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     softmax_warp_registers(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
     // x, out [rows][COLS]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
-    if (row >= rows) return;  // a whole warp
+    if (row >= rows) return;  // true for whole warps only, so shuffles stay safe
     const size_t base = (size_t)row * COLS + threadIdx.x;
     const float lowest = __int_as_float(0xff800000);  // -infinity
     float value[ITEMS], largest = lowest, sum = 0.0f;
