@@ -40,11 +40,12 @@
 // ]
 // ///
 //
-// A warp has 16 queries, whose fragments it loads once. The sums of the first product lie in a warp's registers as the
-// operand of the second: two neighbouring tiles of scores, rounded to bf16, are one fragment. So weights never pass
-// through shared memory, and the maximum of a row takes two shuffles. While a tile of keys and values is used, cp.async
-// loads the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync, which reads its
-// operands through registers, and exponentials that wait for products. Idea: Dao, "FlashAttention-2" (2023).
+// A warp computes 16 queries, whose fragments it loads once. The sums of the first product are in the registers of a
+// warp in the layout that the second product needs: two neighbouring tiles of scores, rounded to bf16, are one
+// fragment. So weights never pass through shared memory, and the maximum of a row takes two shuffles. While a tile of
+// keys and values is used, cp.async loads the next one. Exponentials are computed as powers of two; the factor log2(e)
+// is part of the scale. Limit: mma.sync, which reads its operands through registers, and exponentials that wait for
+// products. Idea: Dao, "FlashAttention-2" (2023).
 
 #include <opbench/activations.cuh>
 #include <opbench/bf16.cuh>
@@ -56,13 +57,14 @@ constexpr int THREADS = 2 * BM, SLICES = DEPTH / 16, TILES = BN / 8;
 constexpr int QUERY_BYTES = BM * DEPTH * 2, STAGE_BYTES = 2 * BN * DEPTH * 2;
 constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
 
-// The offset of 8 numbers of a row, `chunk` counts them: halves of 64 numbers lie `rows` rows of 128 bytes apart.
+// Return the offset of a chunk of 8 elements of a row. Every 64 elements of depth form a tile of `rows` rows of 128
+// bytes.
 template <int rows>
 __device__ __forceinline__ int place(int row, int chunk) {
     return chunk / chunks * rows * row_bytes + swizzled_offset(row, chunk % chunks);
 }
 
-// Load rows of DEPTH, `stride` elements apart, to shared memory; rows from `left` on are zeros.
+// Load rows of DEPTH elements, `stride` elements apart, into shared memory; rows from `left` on become zeros.
 template <int rows, int stride>
 __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* from, int left) {
     constexpr int per_row = DEPTH / 8;
@@ -74,12 +76,12 @@ __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* fro
     }
 }
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
-// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
-// logsumexp [batch][heads][queries]
+// q, k, v and out consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q), KEY_STRIDE
+// (k and v) or OUT_STRIDE (out) elements. In one packed array, the keys of a token begin PART_STRIDE elements after its
+// queries, and its values PART_STRIDE elements after its keys. logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_mma(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
                   const unsigned short* __restrict__ v, unsigned short* __restrict__ out,
@@ -92,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
+    // causal: blocks with the most keys start first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
     q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head + (size_t)first * QUERY_STRIDE;
     const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
     k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;
@@ -123,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         const unsigned key_tile = stages + step % 2 * STAGE_BYTES, value_tile = key_tile + BN * DEPTH * 2;
         if (step > 0) {
             wait<0>();
-            __syncthreads();  // the tile has arrived, and the one before has been read
+            __syncthreads();  // this tile has arrived, and all threads have read the previous tile
         }
         if (step + 1 < steps) fill(step + 1);
         float score[TILES][4] = {};

@@ -33,10 +33,10 @@
 // ]
 // ///
 //
-// The lanes hold a query and its average. For each key they add up the score with five shuffles, then add the value's
-// row with the score's exponential as its weight. Neither scores nor weights are stored. Limit: every query reads all
-// keys and values from the L1 or L2 cache, and five shuffles follow one another for each key. Idea: Milakov and
-// Gimelshein, "Online normalizer calculation for softmax" (2018).
+// The lanes of a warp hold one query and its average. For each key, five shuffles add up the score; then the value's
+// row is added with the exponential of the score as its weight. Neither scores nor weights are stored. Limit: every
+// query reads all keys and values from the L1 or L2 cache, and for each key five shuffles depend on one another. Idea:
+// Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -45,12 +45,12 @@ typedef float T;
 #endif
 constexpr int ITEMS = (DEPTH + 31) / 32;
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
-// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
-// logsumexp [batch][heads][queries]
+// q, k, v and out consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q), KEY_STRIDE
+// (k and v) or OUT_STRIDE (out) elements. In one packed array, the keys of a token begin PART_STRIDE elements after its
+// queries, and its values PART_STRIDE elements after its keys. logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attention_online(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
 #if STATISTICS
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                      int keys) {
     const int query = blockIdx.x * WARPS + threadIdx.y, lane = threadIdx.x;
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    if (query >= queries) return;  // a whole warp
+    if (query >= queries) return;  // true for whole warps only, so shuffles stay safe
     q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head + (size_t)query * QUERY_STRIDE;
     const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
     k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;

@@ -44,8 +44,9 @@
 // ]
 // ///
 //
-// The first variant: each step as it is defined. Limit: the scores, which need far more memory than all tensors, are
-// written twice and read four times; each score reads two rows of depth, each output a row of scores and a column of v.
+// The first variant: each step as it is defined. Limit: memory traffic. The scores need far more memory than all
+// tensors together, and they are written twice and read four times. For each score a thread reads two rows of depth;
+// for each output it reads a row of scores and a column of v.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -53,11 +54,11 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// Elements from a sequence, a head or a token to the next.
+// Elements from one sequence, from one head, and from one token, to the next.
 struct Strides { long long batch, head, token; };
 
-// q, k: rows of depth; in one packed array a token's keys lie PART_STRIDE elements after its queries, and its values as
-// far after its keys. scores [batch * HEADS][queries][keys]
+// q and k consist of rows of `depth` elements. In one packed array, the keys of a token begin PART_STRIDE elements
+// after its queries, and its values PART_STRIDE elements after its keys. scores [batch * HEADS][queries][keys]
 extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __restrict__ k,
                                             float* __restrict__ scores, Strides q_strides, Strides k_strides,
                                             int queries, int keys, int depth) {
@@ -73,7 +74,7 @@ extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __
         visible ? sum * rsqrtf((float)depth) : __int_as_float(0xff800000);  // -infinity
 }
 
-// The maximum, or the sum, over a block, in every thread.
+// Return the maximum or the sum of `value` over the block, in every thread.
 template <bool maximum>
 __device__ __forceinline__ float over_block(float value) {
     __shared__ float shared[BLOCK / 32];
@@ -109,7 +110,7 @@ extern "C" __global__ void attention_softmax(float* __restrict__ scores,
     for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - row_maximum) * factor;
 }
 
-// scores [batch * HEADS][queries][keys]; v, out: rows of depth
+// scores [batch * HEADS][queries][keys]; v, out: rows of `depth` elements
 extern "C" __global__ void attention_average(const float* __restrict__ scores, const T* __restrict__ v,
                                              T* __restrict__ out, Strides v_strides, Strides out_strides, int queries,
                                              int keys, int depth) {

@@ -37,10 +37,10 @@
 // ]
 // ///
 //
-// A block keeps 64 queries and loops over the keys in tiles. Each key and value that it loads serves 64 queries. A
-// thread computes 4 rows of scores and 4 rows of the average; the 16 threads of a row find its maximum with shuffles,
-// and pass the weights through shared memory. Limit: FMA units, and shared memory, which delivers two numbers for each
-// four or eight products. Idea: Dao et al., "FlashAttention" (2022).
+// A block keeps 64 queries and loops over the keys in tiles, so each key and value that it loads is used for 64
+// queries. A thread computes 4 rows of scores and 4 rows of the average. The 16 threads of a row find its maximum with
+// shuffles, and pass the weights through shared memory. Limit: FMA units, and shared memory, from which four to eight
+// multiply-adds need two or three words. Idea: Dao et al., "FlashAttention" (2022).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -49,7 +49,7 @@ typedef float T;
 #endif
 constexpr int ROWS = 64, COLUMNS = BN / 16, ITEMS = (DEPTH + 15) / 16, WIDE = ITEMS * 16;
 
-// The maximum, or the sum, over the 16 threads of a row, in each of them.
+// Return the maximum or the sum over the 16 threads of a row, in each of them.
 template <bool maximum>
 __device__ __forceinline__ float over_row(float value) {
 #pragma unroll
@@ -60,12 +60,12 @@ __device__ __forceinline__ float over_row(float value) {
     return value;
 }
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
-// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
-// logsumexp [batch][heads][queries]
+// q, k, v and out consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q), KEY_STRIDE
+// (k and v) or OUT_STRIDE (out) elements. In one packed array, the keys of a token begin PART_STRIDE elements after its
+// queries, and its values PART_STRIDE elements after its keys. logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(256)
     attention_tiled(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
 #if STATISTICS
@@ -80,7 +80,8 @@ extern "C" __global__ void __launch_bounds__(256)
     float* const weights = value_tile + BN * WIDE;            // [ROWS][BN + 1]
     const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x;
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // causal: the longest first
+    // causal: blocks with the most keys start first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head;
     const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
     k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;
@@ -95,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int i = 0; i < 4; ++i) running_maximum[i] = __int_as_float(0xff800000);  // -infinity
     const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + ROWS + causal_offset) : keys;
     for (int start = 0; start < key_end; start += BN) {
-        __syncthreads();  // the tile before has been read
+        __syncthreads();  // all threads have read the previous tile
         for (int i = thread; i < BN * WIDE; i += 256) {
             const int row = i / WIDE, d = i % WIDE;
             const bool inside = start + row < keys && d < DEPTH;
@@ -140,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int d = 0; d < ITEMS; ++d) accumulator[i][d] *= factor;
         }
-        __syncwarp();  // the weights of a row are written and read by one half of a warp
+        __syncwarp();  // the same half-warp writes and reads the weights of a row, so a warp barrier is enough
 #pragma unroll 4
         for (int key = 0; key < BN; ++key) {
             float weight[4];

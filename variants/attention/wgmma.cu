@@ -73,12 +73,12 @@
 // ]
 // ///
 //
-// One thread copies, in the order in which the tiles are used: keys 0, keys 1, values 0, keys 2, values 1, ... Two
-// warpgroups have 64 queries each. They issue the scores of the next tile and the average of this one together, and
-// compute the next softmax while the second product still runs. The weights are wgmma's first operand, in registers.
-// With TURNS, named barriers let the warpgroups take turns: one multiplies while the other computes exponentials.
-// Limit: exponentials, 16 per cycle and multiprocessor, take half as long as the products. Idea: Shah et al.,
-// "FlashAttention-3" (2024).
+// One thread copies the tiles in the order in which they are used: keys 0, keys 1, values 0, keys 2, values 1, ... Two
+// warpgroups compute 64 queries each. A warpgroup issues the scores of the next tile and the average of this tile
+// together, and computes the next softmax while the second product still runs. The weights are wgmma's first operand,
+// in registers. With TURNS, named barriers make the warpgroups alternate: one multiplies while the other computes
+// exponentials. Limit: exponentials, 16 per cycle and multiprocessor, which take half as long as the products. Idea:
+// Shah et al., "FlashAttention-3" (2024).
 
 #include <opbench/activations.cuh>
 #include <opbench/ring.cuh>
@@ -91,11 +91,11 @@ constexpr int QUERY_BYTES = BM * DEPTH * 2, TILE_BYTES = BN * DEPTH * 2;
 constexpr float LOG2_E = 1.44269504f, NONE = -1e30f;
 typedef Ring<STAGES, TILE_BYTES> Stages;
 
-// Rows of a warpgroup's scores: maxima, sums of weights.
+// Maxima and sums of weights of this thread's two rows of scores.
 struct Softmax {
     float running_maximum[2] = {NONE, NONE}, sum[2] = {}, factor[2];
 
-    // Replace scores by weights; `factor` rescales earlier sums and accumulators.
+    // Replace scores by weights; `factor` is what earlier sums and accumulators must be multiplied by.
     __device__ __forceinline__ void operator()(float (&score)[SCORES], float scale) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -118,11 +118,11 @@ struct Softmax {
     }
 };
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// The maps have depth, token, head and sequence as coordinates, whatever the layout; out: rows of DEPTH, a token's next
-// OUT_STRIDE elements further; logsumexp [batch][heads][queries]
+// The coordinates of the maps are depth, token, head and sequence, whatever the layout is. out: rows of DEPTH elements,
+// OUT_STRIDE elements from one token to the next; logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     attention_wgmma(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                     const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out,
@@ -135,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned query_full = barriers + Stages::barrier_bytes;
     Stages ring(memory + QUERY_BYTES, barriers);
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
+    // causal: blocks with the most keys start first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
     const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + BM + causal_offset) : keys;
     const int steps = (key_end + BN - 1) / BN;
     if (threadIdx.x == 0) {
@@ -202,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
         for (int i = 0; i < SCORES / 2; ++i) weights[i / 4][i % 4] = pack_bf16(score[0][2 * i], score[0][2 * i + 1]);
     };
-    // Warpgroups take turns at issuing products: barrier 1 + group is this one's turn.
+    // The warpgroups alternate at issuing products: a warpgroup waits for its turn at barrier 1 + group.
     auto begin_turn = [&] {
         if constexpr (TURNS) named_barrier_sync(1 + group, 256);
     };
@@ -210,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         if constexpr (TURNS) named_barrier_arrive(2 - group, 256);
     };
 
-    if (TURNS && group == 1) named_barrier_arrive(1, 256);  // the first turn is group 0's
+    if (TURNS && group == 1) named_barrier_arrive(1, 256);  // group 0 has the first turn
     wait_for(query_full, 0);
     begin_turn();
     unsigned first_stage = ring.stage;

@@ -58,12 +58,12 @@
 // ]
 // ///
 //
-// A warp has 16 keys (or queries) and computes transposed (or plain) tiles of weights and slopes, whose sums lie in
-// registers as the first operand of the next product: neither passes through shared memory. The same tile of queries is
-// the second operand of two products: by rows for scores, transposed by ldmatrix for dk. While a tile is used, cp.async
-// loads the next. Exponentials are powers of two, with the logarithm in the scale. Limit: mma.sync reads its operands
-// through registers, and weights and slopes are computed twice, once for dk and dv and once for dq. Idea: Dao,
-// "FlashAttention-2" (2023).
+// A warp computes 16 keys (or queries) and transposed (or plain) tiles of weights and of their gradients ("slopes").
+// Their sums are in registers in the layout of the first operand of the next product, so neither passes through shared
+// memory. The same tile of queries is the second operand of two products: by rows for the scores, transposed by
+// ldmatrix for dk. While a tile is used, cp.async loads the next one. Exponentials are computed as powers of two; the
+// factor log2(e) is part of the scale. Limit: mma.sync reads its operands through registers, and weights and slopes are
+// computed twice, once for dk and dv and once for dq. Idea: Dao, "FlashAttention-2" (2023).
 
 #include <opbench/activations.cuh>
 #include <opbench/bf16.cuh>
@@ -75,13 +75,14 @@ constexpr int THREADS = 2 * BM, SLICES = DEPTH / 16, TILES = BN / 8;
 constexpr int OWN_BYTES = BM * DEPTH * 2, TILE_BYTES = BN * DEPTH * 2;
 constexpr float LOG2_E = 1.44269504f;
 
-// The offset of 8 numbers of a row, `chunk` counts them: halves of 64 numbers lie `rows` rows of 128 bytes apart.
+// Return the offset of a chunk of 8 elements of a row. Every 64 elements of depth form a tile of `rows` rows of 128
+// bytes.
 template <int rows>
 __device__ __forceinline__ int place(int row, int chunk) {
     return chunk / chunks * rows * row_bytes + swizzled_offset(row, chunk % chunks);
 }
 
-// Load rows of DEPTH, `stride` elements apart, to shared memory; rows from `left` on are zeros.
+// Load rows of DEPTH elements, `stride` elements apart, into shared memory; rows from `left` on become zeros.
 template <int rows, int stride>
 __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* from, int left) {
     constexpr int per_row = DEPTH / 8;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void add_product(float (&sum)[DEPTH / 8][4], const fl
     }
 }
 
-// Store the thread's rows, `top` and `top` + 8, times a factor; rows from `end` on do not exist.
+// Store this thread's rows, `top` and `top` + 8, multiplied by a factor; rows from `end` on do not exist.
 template <int stride>
 __device__ __forceinline__ void store_rows(unsigned short* to, const float (&sum)[DEPTH / 8][4], int top, int end,
                                            float factor) {
@@ -154,10 +155,11 @@ __device__ __forceinline__ void store_rows(unsigned short* to, const float (&sum
     }
 }
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// out, dout: rows of DEPTH, a token's next OUT_STRIDE elements further; delta [batch][heads][queries]; 8 threads a row
+// out, dout: rows of DEPTH elements, OUT_STRIDE elements from one token to the next; delta [batch][heads][queries]; 8
+// threads compute a row
 extern "C" __global__ void __launch_bounds__(256)
     attention_backward_delta(const unsigned short* __restrict__ out, const unsigned short* __restrict__ dout,
                              float* __restrict__ delta, Strides strides, int queries) {
@@ -182,9 +184,9 @@ extern "C" __global__ void __launch_bounds__(256)
         delta[((size_t)blockIdx.z * gridDim.y + blockIdx.y) * queries + query] = sum;
 }
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k, v, dk, dv) or OUT_STRIDE (dout) elements on. In
-// one packed array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its
-// keys. logsumexp, delta [batch][heads][queries]
+// All tensors consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q), KEY_STRIDE (k,
+// v, dk, dv) or OUT_STRIDE (dout) elements. In one packed array, the keys of a token begin PART_STRIDE elements after
+// its queries, and its values PART_STRIDE elements after its keys. logsumexp, delta [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_backward_keys(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
                             const unsigned short* __restrict__ v, const unsigned short* __restrict__ dout,
@@ -205,10 +207,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     q += (size_t)sequence * q_strides.batch + (size_t)kv_head * SHARE * q_strides.head;
     dout += (size_t)sequence * out_strides.batch + (size_t)kv_head * SHARE * out_strides.head;
     const size_t rows = ((size_t)sequence * heads + kv_head * SHARE) * queries;
-    const int start = CAUSAL ? max(0, first - causal_offset) / BN : 0;  // the first tile with a query that sees a key
+    // the first tile that has a query to which a key of this block is visible
+    const int start = CAUSAL ? max(0, first - causal_offset) / BN : 0;
     const int per_head = (queries + BN - 1) / BN - start, steps = per_head * SHARE;
 
-    // Load a step's queries, the gradients of their outputs and their statistics: all tiles of a head, then the next's.
+    // Load the queries of a step, the gradients of their outputs, and their statistics: all tiles of one head, then
+    // those of the next head.
     auto fill = [&](int step) {
         const int head = step / per_head, query = (start + step % per_head) * BN, stage = step % 2;
         const unsigned to = stages + stage * 2 * TILE_BYTES;
@@ -216,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                                     queries - query);
         copy_rows<BN, OUT_STRIDE>(to + TILE_BYTES, dout + (size_t)head * out_strides.head + (size_t)query * OUT_STRIDE,
                                   queries - query);
-        if (threadIdx.x < 2 * BN) {  // first the statistics, then delta
+        if (threadIdx.x < 2 * BN) {  // first logsumexp, then delta
             const int at = threadIdx.x % BN, inside = query + at < queries;
             const float* from = (threadIdx.x < BN ? logsumexp : delta) + rows + (size_t)head * queries;
             copy_number(statistics + (stage * 2 * BN + threadIdx.x) * 4, from + (inside ? query + at : 0), inside * 4);
@@ -233,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         wait<0>();
-        __syncthreads();  // the tile has arrived, and the one before has been read
+        __syncthreads();  // this tile has arrived, and all threads have read the previous tile
         if (step + 1 < steps) fill(step + 1);
         const unsigned query_tile = stages + step % 2 * 2 * TILE_BYTES, gradient_tile = query_tile + TILE_BYTES;
         const float* const row = statistic_rows + step % 2 * 2 * BN;
@@ -271,8 +275,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     store_rows<KEY_STRIDE>(dv, of_value, top, keys, 1.0f);
 }
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q, dq), KEY_STRIDE (k and v) or OUT_STRIDE (dout) elements further.
-// logsumexp, delta [batch][heads][queries]
+// All tensors consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q, dq), KEY_STRIDE
+// (k and v) or OUT_STRIDE (dout) elements. logsumexp, delta [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_backward_queries(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
                                const unsigned short* __restrict__ v, const unsigned short* __restrict__ dout,
@@ -284,7 +288,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     const unsigned stages = gradient_tile + OWN_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
+    // causal: blocks with the most keys start first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;
     const size_t q_offset = (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head;
     q += q_offset, dq += q_offset;
     dout += (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head;
@@ -316,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         wait<0>();
-        __syncthreads();  // the tile has arrived, and the one before has been read
+        __syncthreads();  // this tile has arrived, and all threads have read the previous tile
         if (step + 1 < steps) fill(step + 1);
         const unsigned key_tile = stages + step % 2 * 2 * TILE_BYTES, value_tile = key_tile + TILE_BYTES;
         float weight[TILES][4], slope[TILES][4];

@@ -55,11 +55,11 @@
 // ]
 // ///
 //
-// The statistics of a row make each weight one exponential, so no score is stored. A block of the second kernel keeps
-// 64 keys and values, loops over the queries that see them, and adds up dk and dv in registers; a block of the third
-// keeps 64 queries and loops over keys. Each block owns what it writes: the sums have a fixed order, for two products
-// more than with atomic additions. Limit: FMA units and shared memory, as in attention's tiled. Idea: Dao,
-// "FlashAttention-2" (2023).
+// The forward pass stores the log-sum-exp of each row, so a weight is one exponential of its score, and no score is
+// stored. A block of the second kernel keeps 64 keys and values, loops over the queries to which they are visible, and
+// adds up dk and dv in registers. A block of the third kernel keeps 64 queries and loops over keys. Only one block
+// writes each output, so the sums have a fixed order; the cost is two products more than with atomic additions. Limit:
+// FMA units and shared memory, as in attention/tiled. Idea: Dao, "FlashAttention-2" (2023).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -68,10 +68,11 @@ typedef float T;
 #endif
 constexpr int ROWS = 64, COLUMNS = BN / 16, ITEMS = (DEPTH + 15) / 16, PITCH = ITEMS * 16 + 1;
 
-// Elements from a sequence or a head to the next.
+// Elements from one sequence, and from one head, to the next.
 struct Strides { unsigned batch, head; };
 
-// Copy rows of DEPTH, `stride` elements apart, into a tile; rows from `left` on, and columns from DEPTH on, are zeros.
+// Copy rows of DEPTH elements, `stride` elements apart, into a tile; rows from `left` on, and columns from DEPTH on,
+// become zeros.
 template <int rows, int stride>
 __device__ __forceinline__ void load_tile(float* tile, const T* from, int left) {
     for (int i = threadIdx.y * 16 + threadIdx.x; i < rows * (PITCH - 1); i += 256) {
@@ -116,7 +117,7 @@ __device__ __forceinline__ void add_product(float (&sum)[4][ITEMS], const float*
     }
 }
 
-// Store the first `left` of 64 rows, times a factor.
+// Store the first `left` of 64 rows, multiplied by a factor.
 template <int stride>
 __device__ __forceinline__ void store_rows(T* to, const float (&sum)[4][ITEMS], int left, float factor) {
 #pragma unroll
@@ -129,7 +130,8 @@ __device__ __forceinline__ void store_rows(T* to, const float (&sum)[4][ITEMS], 
     }
 }
 
-// out, dout: rows of DEPTH, a token's next OUT_STRIDE elements further; delta [batch][heads][queries]; a warp a row
+// out, dout: rows of DEPTH elements, OUT_STRIDE elements from one token to the next; delta [batch][heads][queries]; a
+// warp computes a row
 extern "C" __global__ void __launch_bounds__(256)
     attention_backward_delta(const T* __restrict__ out, const T* __restrict__ dout, float* __restrict__ delta,
                              Strides strides, int queries) {
@@ -144,9 +146,9 @@ extern "C" __global__ void __launch_bounds__(256)
     if (threadIdx.x == 0) delta[((size_t)blockIdx.z * gridDim.y + blockIdx.y) * queries + query] = sum;
 }
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k, v, dk, dv) or OUT_STRIDE (dout) elements on. In
-// one packed array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its
-// keys. logsumexp, delta [batch][heads][queries]
+// All tensors consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q), KEY_STRIDE (k,
+// v, dk, dv) or OUT_STRIDE (dout) elements. In one packed array, the keys of a token begin PART_STRIDE elements after
+// its queries, and its values PART_STRIDE elements after its keys. logsumexp, delta [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(256)
     attention_backward_keys(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                             const T* __restrict__ dout, const float* __restrict__ logsumexp,
@@ -169,14 +171,15 @@ extern "C" __global__ void __launch_bounds__(256)
     load_tile<ROWS, KEY_STRIDE>(key_tile, k + kv_offset + PART_STRIDE, keys - first);
     load_tile<ROWS, KEY_STRIDE>(value_tile, v + kv_offset + 2 * PART_STRIDE, keys - first);
     const float scale = rsqrtf((float)DEPTH);
-    const int start = CAUSAL ? max(0, first - causal_offset) / BN * BN : 0;  // the first query that sees a key
+    // the first query to which a key of this block is visible
+    const int start = CAUSAL ? max(0, first - causal_offset) / BN * BN : 0;
     float of_key[4][ITEMS] = {}, of_value[4][ITEMS] = {};
     for (unsigned head = kv_head * SHARE; head < (kv_head + 1) * SHARE; ++head) {
         const T* own_queries = q + (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head;
         const T* own_gradients = dout + (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head;
         const size_t rows = ((size_t)sequence * heads + head) * queries;
         for (int query = start; query < queries; query += BN) {
-            __syncthreads();  // the tile before has been read
+            __syncthreads();  // all threads have read the previous tile
             load_tile<BN, QUERY_STRIDE>(query_tile, own_queries + (size_t)query * QUERY_STRIDE, queries - query);
             load_tile<BN, OUT_STRIDE>(gradient_tile, own_gradients + (size_t)query * OUT_STRIDE, queries - query);
             if (thread < BN) {
@@ -199,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(256)
                     weights[(y * 4 + i) * (BN + 1) + column] = weight;
                     slopes[(y * 4 + i) * (BN + 1) + column] = weight * (slope[i][j] - deltas[column]);
                 }
-            __syncwarp();  // the weights of a row are written and read by one half of a warp
+            __syncwarp();  // the same half-warp writes and reads the weights of a row, so a warp barrier is enough
             add_product(of_key, slopes, query_tile);
             add_product(of_value, weights, gradient_tile);
         }
@@ -208,8 +211,8 @@ extern "C" __global__ void __launch_bounds__(256)
     store_rows<KEY_STRIDE>(dv + kv_offset + 2 * PART_STRIDE, of_value, keys - first, 1.0f);
 }
 
-// Rows of DEPTH: a token's next is QUERY_STRIDE (q, dq), KEY_STRIDE (k and v) or OUT_STRIDE (dout) elements further.
-// logsumexp, delta [batch][heads][queries]
+// All tensors consist of rows of DEPTH elements. From one token to the next there are QUERY_STRIDE (q, dq), KEY_STRIDE
+// (k and v) or OUT_STRIDE (dout) elements. logsumexp, delta [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(256)
     attention_backward_queries(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                                const T* __restrict__ dout, const float* __restrict__ logsumexp,
@@ -223,7 +226,8 @@ extern "C" __global__ void __launch_bounds__(256)
     float* const slopes = value_tile + BN * PITCH;           // [ROWS][BN + 1]
     const int x = threadIdx.x, y = threadIdx.y;
     const unsigned sequence = blockIdx.z, head = blockIdx.y;
-    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // causal: the longest first
+    // causal: blocks with the most keys start first
+    const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
     const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + ROWS + causal_offset) : keys;
     const size_t q_offset =
         (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head + (size_t)first * QUERY_STRIDE;
@@ -243,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(256)
         own_delta[i] = query < queries ? delta[rows + query] : 0.0f;
     }
     for (int start = 0; start < key_end; start += BN) {
-        __syncthreads();  // the tile before has been read
+        __syncthreads();  // all threads have read the previous tile
         load_tile<BN, KEY_STRIDE>(key_tile, k + (size_t)start * KEY_STRIDE, keys - start);
         load_tile<BN, KEY_STRIDE>(value_tile, v + (size_t)start * KEY_STRIDE, keys - start);
         __syncthreads();
@@ -259,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(256)
                 const float weight = visible ? __expf(score[i][j] * scale - statistic[i]) : 0.0f;
                 slopes[(y * 4 + i) * (BN + 1) + j * 16 + x] = weight * (slope[i][j] - own_delta[i]);
             }
-        __syncwarp();  // the slopes of a row are written and read by one half of a warp
+        __syncwarp();  // the same half-warp writes and reads the slopes of a row, so a warp barrier is enough
         add_product(sum, slopes, key_tile);
     }
     store_rows<QUERY_STRIDE>(dq + q_offset, sum, queries - first, scale);

@@ -17,10 +17,10 @@
 // ]
 // ///
 //
-// A thread computes whole scores, each with one lookup in the page table. The block finds the maximum and the sum of
-// the exponentials by a tree reduction in shared memory. Then a thread computes whole elements of the average. Limits:
-// threads of a warp read rows that lie far apart; every query head reads the keys and values of its group again; in the
-// second half, as many threads work as a row has elements.
+// Each thread computes whole scores, with one lookup in the page table per score. The block finds the maximum and the
+// sum of the exponentials by a tree reduction in shared memory. Then each thread computes whole elements of the
+// average. Limits: the threads of a warp read rows that are far apart in memory; every query head reads the keys and
+// values of its group again; in the second half, only as many threads work as a row has elements.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -28,7 +28,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum, or the sum, over the threads of the block, in each of them.
+// Return the maximum or the sum of `value` over the threads of the block, in each of them.
 template <bool maximum>
 __device__ float over_block(float value, float* shared) {
     shared[threadIdx.x] = value;
@@ -41,7 +41,7 @@ __device__ float over_block(float value, float* shared) {
         __syncthreads();
     }
     const float result = shared[0];
-    __syncthreads();  // all have read, before the array is used again
+    __syncthreads();  // all threads have read `shared` before it is used again
     return result;
 }
 

@@ -17,11 +17,11 @@
 // args   = ["q", "k", "v", "page_table", "lengths", "out", "heads", "kv_heads", "pages_per_sequence"]
 // ///
 //
-// The lanes of a warp hold a query and its average. For each token they add up the score with five shuffles, then add
-// the value with the score's exponential as its weight. Neither scores nor weights are stored, and a warp reads whole
-// rows. Limits: there are only as many warps as sequences and heads, too few to keep DRAM busy; a warp has two rows in
-// flight; five shuffles follow one another for each token. Idea: Milakov and Gimelshein, "Online normalizer calculation
-// for softmax" (2018).
+// The lanes of a warp hold one query and its average. For each token, five shuffles add up the score; then the value is
+// added with the exponential of the score as its weight. Neither scores nor weights are stored, and a warp reads whole
+// rows. Limits: there are only as many warps as pairs of sequence and head, too few to keep DRAM busy; a warp has only
+// two rows in flight; for each token five shuffles depend on one another. Idea: Milakov and Gimelshein, "Online
+// normalizer calculation for softmax" (2018).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                   const int* __restrict__ page_table, const int* __restrict__ lengths, T* __restrict__ out, int heads,
                   int kv_heads, int pages_per_sequence) {
     const int head = blockIdx.x * WARPS + threadIdx.y, sequence = blockIdx.y, lane = threadIdx.x;
-    if (head >= heads) return;  // a whole warp
+    if (head >= heads) return;  // true for whole warps only, so shuffles stay safe
     q += ((size_t)sequence * heads + head) * DEPTH;
     out += ((size_t)sequence * heads + head) * DEPTH;
     page_table += (size_t)sequence * pages_per_sequence;

@@ -69,31 +69,33 @@
 // args   = ["q", "k", "v", "page_table", "lengths", "out", "kv_heads", "pages_per_sequence"]
 // ///
 //
-// There are as many blocks as the GPU holds: each warp has a part of a sequence's tokens, and writes its average with
-// the maximum and the sum of its weights. A second kernel merges the parts. A warp has up to QUERIES query heads of a
-// group in registers, so that each key and value serves all of them. LANES lanes share a token and load 16 bytes at a
-// time: with 8 lanes, 3 shuffles add up the scores of 4 tokens. UNROLL tokens for each lane are in flight. Limit: a
-// warp that computes loads nothing, and its registers leave room for 8 warps on a multiprocessor. With ONE_BLOCK, a
-// block for each sequence and key head merges the parts of its warps through shared memory, without a second launch.
-// With AHEAD, the next keys are loaded as soon as the scores are computed, and the next values as soon as the values
-// are added, into the same registers. In bf16 this gains nothing: a token has half the bytes and as much arithmetic,
-// and 4 tokens at once hide more of it. Limit of ONE_BLOCK: too few blocks for a few sequences. Idea: Dao et al.,
-// "Flash-Decoding for long-context inference" (2023).
+// There are as many blocks as fit on the GPU at once. Each warp processes a part of a sequence's tokens, and writes its
+// average with the maximum and the sum of its weights. A second kernel merges these partial results. A warp keeps up to
+// QUERIES query heads of a group in registers, so it loads each key and value once for all of them. LANES lanes share a
+// token and load 16 bytes at a time: with 8 lanes, 3 shuffles add up the scores of 4 tokens. UNROLL tokens per lane are
+// in flight. Limit: a warp loads nothing while it computes, and its registers leave room for only 8 warps on a
+// multiprocessor.
+//
+// With ONE_BLOCK, one block per sequence and key head merges the partial results of its warps through shared memory,
+// without a second launch. With AHEAD, the next keys are loaded as soon as the scores are computed, and the next values
+// as soon as the values are added, into the same registers. In bf16, AHEAD gains nothing: a token has half the bytes
+// and as much arithmetic, and 4 tokens at once hide more of the latency. Limit of ONE_BLOCK: too few blocks for a few
+// sequences. Idea: Dao et al., "Flash-Decoding for long-context inference" (2023).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
+constexpr float NONE = -1e30f;  // below any score; unlike -infinity, its difference from itself is 0, not NaN
 constexpr int TOKENS = 32 / LANES, STEP = TOKENS * UNROLL, ITEMS = CHUNKS * VECTOR;
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];
 }
 
-// Load the columns of a row that belong to a lane: `own`, own + LANES, ...
+// Load the columns of a row that belong to this lane: `own`, own + LANES, ...
 __device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int own) {
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
@@ -102,9 +104,9 @@ __device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int
     }
 }
 
-// q and out [sequences][heads][DEPTH]; k, v [pages][PAGE_SIZE][kv_heads][DEPTH];
-// page_table [sequences][pages_per_sequence]; averages [sequences][heads][parts][DEPTH], not yet divided by their sums;
-// statistics: maximum and sum, without DEPTH
+// q and out [sequences][heads][DEPTH]; k, v [pages][PAGE_SIZE][kv_heads][DEPTH]; page_table
+// [sequences][pages_per_sequence]; averages [sequences][heads][parts][DEPTH], not yet divided by their sums; statistics
+// [sequences][heads][parts]: maximum and sum
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     decode_split(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                  const int* __restrict__ page_table, const int* __restrict__ lengths,
@@ -137,7 +139,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const auto locate = [&](int start) {
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
-            const int token = min(start + u * TOKENS + slot, end - 1);  // beyond the end: the last token, with weight 0
+            // after the end: load the last token again; it gets weight 0
+            const int token = min(start + u * TOKENS + slot, end - 1);
             row[u] = (unsigned)page_table[token / PAGE_SIZE] * PAGE_SIZE + token % PAGE_SIZE;
         }
     };
@@ -203,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int h = 0; h < QUERIES; ++h) {
         if (first_query + h >= GROUP) break;
 #pragma unroll
-        for (int step = LANES; step < 32; step *= 2) {  // merge the slots, each of which had other tokens
+        for (int step = LANES; step < 32; step *= 2) {  // merge the slots; each slot has processed other tokens
             const float merged = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], step));
             const float factor = __expf(maximum[h] - merged);
             maximum[h] = merged;
@@ -251,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 }
 
 #if !ONE_BLOCK
-// A block merges the parts of one sequence and head. out [sequences][heads][DEPTH]
+// Merge the partial results of one sequence and head, in one block. out [sequences][heads][DEPTH]
 extern "C" __global__ void decode_merge(const float* __restrict__ averages, const float2* __restrict__ statistics,
                                         T* __restrict__ out, int parts) {
     const size_t row = (size_t)blockIdx.y * gridDim.x + blockIdx.x;

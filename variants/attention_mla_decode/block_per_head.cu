@@ -18,10 +18,10 @@
 // ]
 // ///
 //
-// A thread computes whole scores: the compressed row with q_nope, the rotated key with q_pe. The block finds the
-// maximum and the sum of the exponentials by a tree reduction in shared memory. Then a thread computes whole elements
-// of the average of the compressed rows. Limits: threads of a warp read rows that lie far apart; every head reads the
-// whole cache of its sequence again, twice, although all heads share it.
+// Each thread computes whole scores: the compressed row times q_nope, plus the rotated key times q_pe. The block finds
+// the maximum and the sum of the exponentials by a tree reduction in shared memory. Then each thread computes whole
+// elements of the average of the compressed rows. Limits: the threads of a warp read rows that are far apart in memory;
+// every head reads the whole cache of its sequence again, twice, although all heads share it.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -29,7 +29,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The maximum, or the sum, over the threads of the block, in each of them.
+// Return the maximum or the sum of `value` over the threads of the block, in each of them.
 template <bool maximum>
 __device__ float over_block(float value, float* shared) {
     shared[threadIdx.x] = value;
@@ -42,7 +42,7 @@ __device__ float over_block(float value, float* shared) {
         __syncthreads();
     }
     const float result = shared[0];
-    __syncthreads();  // all have read, before the array is used again
+    __syncthreads();  // all threads have read `shared` before it is used again
     return result;
 }
 

@@ -45,12 +45,13 @@
 // args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS)))"]
 // ///
 //
-// All heads share a token's row, so a step is a matrix product of BM heads and BN tokens, and another of their weights
-// and the same rows. The WK warps that share heads each have a part of the depth: its queries stay in registers, and so
-// do the averages of its columns. The warps add up their partial scores in shared memory; then each has all scores, in
-// the registers in which the second product wants the weights. STAGES tiles of tokens are in flight. Limits: with 16
-// heads, DRAM; with 64 and more, the fragments that each warp reads from shared memory for WM heads, and barriers. Idea:
-// DeepSeek, "FlashMLA" (2025), and Dao et al., "Flash-Decoding for long-context inference" (2023).
+// All heads share the row of a token. So a step is a matrix product of BM heads and BN tokens, and then a product of
+// their weights and the same rows. The WK warps that share heads divide the depth: each keeps its part of the queries,
+// and its columns of the averages, in registers. The warps add up their partial scores in shared memory. Then each warp
+// has all scores, in the register layout that the second product needs for its weights. STAGES tiles of tokens are in
+// flight. Limits: with 16 heads, DRAM; with 64 and more, the fragments that each warp reads from shared memory for WM
+// heads, and barriers. Idea: DeepSeek, "FlashMLA" (2025), and Dao et al., "Flash-Decoding for long-context inference"
+// (2023).
 #include <opbench/activations.cuh>
 #include <opbench/bf16.cuh>
 #include <opbench/decode_parts.cuh>
@@ -61,23 +62,25 @@ using namespace opbench;
 
 constexpr int TM = WM / 16, THREADS = BM / WM * WK * 32, TILES = BN / 8;
 constexpr int RANK_CHUNKS = RANK / 8, ROW_CHUNKS = (RANK + ROPE_DEPTH) / 8, GROUPS = (ROW_CHUNKS + chunks - 1) / chunks;
-constexpr int SLICES = ROW_CHUNKS / 2, PAIRS = RANK_CHUNKS / 2;  // of 16 elements of a row: keys, and values
+// slices of 16 elements of a row: for keys (SLICES) and for values (PAIRS)
+constexpr int SLICES = ROW_CHUNKS / 2, PAIRS = RANK_CHUNKS / 2;
 constexpr int OWN_SLICES = (SLICES + WK - 1) / WK, OWN_PAIRS = (PAIRS + WK - 1) / WK;
 constexpr float LOG2_E = 1.44269504f;
 static_assert(STAGE_BYTES == GROUPS * BN * row_bytes);
 
-// The offset of a chunk of a token: groups of eight chunks lie BN rows of 128 bytes apart.
+// Return the offset of a chunk of a token. Every eight chunks form a tile of BN rows of 128 bytes.
 __device__ __forceinline__ int offset_of(int token, int chunk) {
     return chunk / chunks * BN * row_bytes + swizzled_offset(token, chunk % chunks);
 }
 
-// Whether the i-th of a warp's parts exists; the parts of WK warps take turns.
+// Return whether the part exists; WK warps take the parts in turn.
 template <int count>
 __device__ __forceinline__ bool exists(int part) {
     return count % WK == 0 || part < count;
 }
 
-// Load BN tokens from `first` on to shared memory: compressed row, then rotated key; zeros from `end` on.
+// Load BN tokens from `first` on into shared memory: the compressed row, then the rotated key; tokens from `end` on
+// become zeros.
 __device__ __forceinline__ void copy_tokens(unsigned to, const unsigned short* ckv, const unsigned short* kpe,
                                             const int* page_table, int first, int end) {
     const int chunk = threadIdx.x % chunks;
@@ -98,9 +101,9 @@ __device__ __forceinline__ void copy_tokens(unsigned to, const unsigned short* c
     commit();
 }
 
-// q_nope [sequences][heads][RANK]; q_pe [sequences][heads][ROPE_DEPTH]; ckv [pages][PAGE_SIZE][RANK];
-// kpe [pages][PAGE_SIZE][ROPE_DEPTH]; page_table [sequences][pages_per_sequence]; lengths [sequences];
-// averages [sequences][heads][parts][RANK], not yet divided by their sums; statistics: maximum and sum, without RANK
+// q_nope [sequences][heads][RANK]; q_pe [sequences][heads][ROPE_DEPTH]; ckv [pages][PAGE_SIZE][RANK]; kpe
+// [pages][PAGE_SIZE][ROPE_DEPTH]; page_table [sequences][pages_per_sequence]; lengths [sequences]; averages
+// [sequences][heads][parts][RANK], not yet divided by their sums; statistics [sequences][heads][parts]: maximum and sum
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     mla_mma(const unsigned short* __restrict__ q_nope, const unsigned short* __restrict__ q_pe,
             const unsigned short* __restrict__ ckv, const unsigned short* __restrict__ kpe,
@@ -149,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     for (int step = 0; step < steps; ++step) {
         const unsigned tile = memory + step % STAGES * STAGE_BYTES;
         wait<STAGES - 2>();
-        __syncthreads();  // the tile has arrived, and the one before has been read
+        __syncthreads();  // this tile has arrived, and all threads have read the previous tile
         fill(step + STAGES - 1);
         float score[TM][TILES][4] = {};
 #pragma unroll
@@ -181,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
             for (int n = 0; n < TILES; ++n) {
                 float4 total = partial[(m * TILES + n) * 32 + lane];
 #pragma unroll
-                for (int k = 1; k < WK; ++k) {  // in one order, so that all warps have the same scores
+                for (int k = 1; k < WK; ++k) {  // all warps add in the same order, so that they have the same scores
                     const float4 other = partial[((k * TM + m) * TILES + n) * 32 + lane];
                     total.x += other.x, total.y += other.y, total.z += other.z, total.w += other.w;
                 }

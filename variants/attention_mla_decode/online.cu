@@ -21,10 +21,10 @@
 // args   = ["q_nope", "q_pe", "ckv", "kpe", "page_table", "lengths", "out", "heads", "pages_per_sequence"]
 // ///
 //
-// The lanes of a warp hold a query and its average. The compressed row stays in registers from the score to the
-// average, which is rescaled to the maximum so far, so neither scores nor weights are stored. Limits: every head still
-// reads the whole cache; a warp has one row in flight, and five shuffles follow one another for each token. Idea:
-// Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+// The lanes of a warp hold one query and its average. The compressed row of a token stays in registers from the score
+// to the average, which is rescaled to each new maximum. So neither scores nor weights are stored. Limits: every head
+// still reads the whole cache; a warp has only one row in flight, and for each token five shuffles depend on one
+// another. Idea: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                const T* __restrict__ kpe, const int* __restrict__ page_table, const int* __restrict__ lengths,
                T* __restrict__ out, int heads, int pages_per_sequence) {
     const int head = blockIdx.x * WARPS + threadIdx.y, sequence = blockIdx.y, lane = threadIdx.x;
-    if (head >= heads) return;  // a whole warp
+    if (head >= heads) return;  // true for whole warps only, so shuffles stay safe
     const size_t row_of_query = (size_t)sequence * heads + head;
     q_nope += row_of_query * RANK, q_pe += row_of_query * ROPE_DEPTH, out += row_of_query * RANK;
     page_table += (size_t)sequence * pages_per_sequence;

@@ -28,25 +28,26 @@
 // args   = ["q_nope", "q_pe", "ckv", "kpe", "page_table", "lengths", "out", "heads", "pages_per_sequence"]
 // ///
 //
-// All heads share the cache, which is the point of latent attention: a token that is read once serves WARPS * HEADS
-// heads. A warp reads a row from shared memory once for its HEADS heads, whose shuffles are independent. Limits: there
-// are as many blocks as sequences, if a block has all heads; copies and sums take turns at the barriers.
+// All heads share the cache, which is the purpose of latent attention: a token that is read once is used for WARPS *
+// HEADS heads. A warp reads a row from shared memory once for its HEADS heads, whose shuffles are independent. Limits:
+// if a block computes all heads, there are only as many blocks as sequences; copies and sums alternate at the barriers,
+// so they do not overlap.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
+constexpr float NONE = -1e30f;  // below any score; unlike -infinity, its difference from itself is 0, not NaN
 constexpr int COLUMNS = RANK_COLUMNS + ROPE_COLUMNS;
 constexpr int CHUNKS = (COLUMNS + 31) / 32, RANK_CHUNKS = (RANK_COLUMNS + 31) / 32;
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];
 }
 
-// Copy `count` tokens of a sequence to shared memory; a row there has the compressed row, then the rotated key.
+// Copy `count` tokens of a sequence into shared memory; a row of `tile` has the compressed row, then the rotated key.
 __device__ __forceinline__ void copy_tokens(Pack (*tile)[COLUMNS], const T* ckv, const T* kpe, const int* page_table,
                                             int first, int count) {
     for (int i = threadIdx.y * 32 + threadIdx.x; i < count * COLUMNS; i += 32 * WARPS) {
@@ -82,7 +83,7 @@ struct Queries {
         }
     }
 
-    // Add a token, whose columns of this lane stay in registers from the score to the average.
+    // Add a token to the averages. This lane's columns of the token stay in registers from the score to the average.
     __device__ __forceinline__ void add(const Pack* row) {
         float key[CHUNKS * VECTOR];
 #pragma unroll
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         __syncthreads();
         if (count > 0)
             for (int token = 0; token < tokens; ++token) own.add(tile[token]);
-        __syncthreads();  // all have read, before the next tile
+        __syncthreads();  // all threads have read the tile before the next one overwrites it
     }
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {

@@ -40,9 +40,9 @@
 // args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // (sequences * HEAD_PARTS)))"]
 // ///
 //
-// A block has a part of a sequence's tokens. It writes its average with the maximum and the sum of its weights, and the
-// second kernel merges the parts of each head. Limit: products on CUDA cores. With 16 heads a token costs 35,000 FLOPs
-// and 1,152 bytes in bf16, which is more than CUDA cores compute while DRAM delivers it. Idea: Dao et al.,
+// A block processes a part of a sequence's tokens. It writes its average with the maximum and the sum of its weights,
+// and the second kernel merges the partial results of each head. Limit: products on CUDA cores. With 16 heads, a token
+// in bf16 costs 35,000 FLOP and 1,152 bytes: DRAM delivers it faster than CUDA cores compute it. Idea: Dao et al.,
 // "Flash-Decoding for long-context inference" (2023).
 #include <opbench/decode_parts.cuh>
 #include <opbench/vectors.cuh>
@@ -55,7 +55,7 @@ constexpr int CHUNKS = (COLUMNS + 31) / 32, RANK_CHUNKS = (RANK_COLUMNS + 31) / 
 
 __device__ __forceinline__ float element(const Pack& pack, int i) { return lane_of<T>(pack, i); }
 
-// Copy `count` tokens of a sequence to shared memory; a row there has the compressed row, then the rotated key.
+// Copy `count` tokens of a sequence into shared memory; a row of `tile` has the compressed row, then the rotated key.
 __device__ __forceinline__ void copy_tokens(Pack (*tile)[COLUMNS], const T* ckv, const T* kpe, const int* page_table,
                                             int first, int count) {
     for (int i = threadIdx.y * 32 + threadIdx.x; i < count * COLUMNS; i += 32 * WARPS) {
@@ -91,7 +91,7 @@ struct Queries {
         }
     }
 
-    // Add a token, whose columns of this lane stay in registers from the score to the average.
+    // Add a token to the averages. This lane's columns of the token stay in registers from the score to the average.
     __device__ __forceinline__ void add(const Pack* row) {
         float key[CHUNKS * VECTOR];
 #pragma unroll
@@ -125,7 +125,8 @@ struct Queries {
 
 // q_nope, out [sequences][heads][rank]; q_pe [sequences][heads][rope_depth]; ckv [pages][page_size][rank];
 // kpe [pages][page_size][rope_depth]; page_table [sequences][pages_per_sequence]; lengths [sequences]
-// averages [sequences][heads][parts][rank], not yet divided by their sums; statistics: maximum and sum, without rank
+// averages [sequences][heads][parts][rank], not yet divided by their sums; statistics [sequences][heads][parts]:
+// maximum and sum
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     mla_split(const T* __restrict__ q_nope, const T* __restrict__ q_pe, const T* __restrict__ ckv,
               const T* __restrict__ kpe, const int* __restrict__ page_table, const int* __restrict__ lengths,
@@ -145,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         __syncthreads();
         if (count > 0)
             for (int token = 0; token < tokens; ++token) own.add(tile[token]);
-        __syncthreads();  // all have read, before the next tile
+        __syncthreads();  // all threads have read the tile before the next one overwrites it
     }
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {

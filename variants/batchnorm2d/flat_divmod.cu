@@ -13,9 +13,9 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c * h * w", "c", "h * w"]
 // ///
 //
-// The first variant: every access of x and out is contiguous across the warp, and the four numbers of a channel come
-// from the L1 cache. Limits: a division by a size known only at run time, five loads and a square root and a division
-// for each element, and one element per load and store.
+// The first variant: each access of x and out is contiguous across the warp, and the four parameters of a channel come
+// from the L1 cache. Limits: each element costs a division by a size known only at run time, five loads, a square root
+// and another division; and each load or store moves only one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -21,17 +21,18 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * h * w"]
 // ///
 //
-// A thread keeps to one vector of channels, so that factors and offsets are computed once, in registers, for UNROLL
-// pixels whose loads were issued before. Its pixels lie a share of the image apart, and so the loads of a warp stay
-// contiguous whatever the channels. STREAM marks x and out evict-first. Limit: HBM.
+// A thread always processes the same vector of channels. So it computes factors and offsets once, in registers, for
+// UNROLL pixels, whose loads are already in flight. From one of its pixels to the next, the thread moves on by a fixed
+// part of all pixels, so the loads of a warp stay contiguous whatever the number of channels is. STREAM marks x and out
+// evict-first in L2. Limit: HBM.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-constexpr int PACKS = C / LANES;  // of a pixel
-typedef PACK Pack;                // what one load or store moves
+constexpr int PACKS = C / LANES;  // vectors of a pixel
+typedef PACK Pack;                // the vector of one load or store
 
 __device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
@@ -51,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= groups * PACKS) return;
-    const unsigned pack = i % PACKS, first = i / PACKS;  // and every groups-th pixel after it
+    // first: the thread's first pixel; then every groups-th pixel after it
+    const unsigned pack = i % PACKS, first = i / PACKS;
     Pack v[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {

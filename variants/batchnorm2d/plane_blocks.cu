@@ -14,9 +14,9 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "c", "h * w"]
 // ///
 //
-// (x - mean) / sqrt(variance + e) * scale + shift is x * factor + offset with two numbers per channel: one thread
-// computes them, and an element costs one fused multiplication and addition. Limits: every thread waits at a barrier
-// for the one before its first load, blocks of small planes are mostly idle, one element per load and store.
+// (x - mean) / sqrt(variance + e) * scale + shift equals x * factor + offset, with two numbers per channel. One thread
+// of a block computes them, so each element costs one fused multiply-add. Limits: every thread waits at a barrier for
+// that thread before its first load; blocks of small planes are mostly idle; each load or store moves only one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -20,15 +20,16 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c"]
 // ///
 //
-// Each thread computes factor and offset for itself, from four loads that the whole warp shares, while its own vectors
-// of x, requested before, are in flight: no thread waits for another. The flat index leaves no thread idle on small
-// planes. STREAM marks x and out evict-first. Limit: HBM.
+// Each thread computes factor and offset itself, from four loads that the threads of a plane share, while its own loads
+// of x are already in flight. So no thread waits for another. With a flat index, no thread is idle on small planes.
+// STREAM marks x and out evict-first in L2. Limit: HBM.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr int VECTORS = PLANE / LANES, GROUPS = (VECTORS + UNROLL - 1) / UNROLL;  // of a plane
+// vectors, and groups of UNROLL vectors, of a plane
+constexpr int VECTORS = PLANE / LANES, GROUPS = (VECTORS + UNROLL - 1) / UNROLL;
 
 typedef Packed<T, LANES> Pack;
 
@@ -40,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= planes * GROUPS) return;
     const unsigned plane = i / GROUPS;
-    const int first = (int)(i % GROUPS);  // and every GROUPS-th after it
+    const int first = (int)(i % GROUPS);  // then every GROUPS-th vector after it
     const size_t base = (size_t)plane * VECTORS + first;
     Pack v[UNROLL];
 #pragma unroll

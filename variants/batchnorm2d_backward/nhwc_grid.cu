@@ -33,14 +33,14 @@
 // args        = ["x", "dout", "scale", "shift", "mean", "rstd", "dx", "dscale", "dshift", "parts", "n * h * w"]
 // cooperative = true
 // ///
-//
-// One block per multiprocessor has ACROSS packs of channels of some pixels. It keeps the first KEPT steps of both
-// images in shared memory, together 30 MB on an H200, and only sums the others. Then the blocks that share channels
-// exchange sums once and wait for each other. A block applies the sums first to what it has read last, which the L2
-// cache still holds, and ends with what is in shared memory. So small images are read once, and there are two launches
-// fewer. UNROLL packs of each image per thread are in flight, also during the wait. The first pass starts at the end,
-// which the previous kernel wrote last and the L2 cache may still hold. The number of parts depends on the GPU; the
-// order of each sum is fixed. Limits: HBM, and a wait of a few microseconds where images are small.
+// A block (one per multiprocessor) processes ACROSS vectors of channels of some pixels. It keeps the first KEPT steps
+// of both images in shared memory, together 30 MB on an H200; of the other steps it only adds up the sums. Then the
+// blocks that share channels exchange their sums once and wait for each other. In the second pass, a block starts with
+// the pixels that it has read last, which the L2 cache still holds, and ends with those in shared memory. So small
+// images are read once, and there are two launches fewer. UNROLL vectors of each image per thread are in flight, also
+// during the wait. The first pass starts at the end of the images, which the previous kernel wrote last, so that the L2
+// cache may still hold it. The number of parts depends on the GPU; the order of each sum is fixed. Limits: HBM, and a
+// wait of a few microseconds if images are small.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/resident_grid.cuh>
@@ -55,7 +55,7 @@ constexpr int SHARING = BLOCK / CHANNELS < 32 ? BLOCK / CHANNELS : 32;  // threa
 
 __device__ unsigned arrived[GROUPS];
 
-// The sums of several parts of a channel, in each of its SHARING threads, which load `batch` parts at once.
+// Return the sums of several parts of a channel, in each of its SHARING threads, which load `batch` parts at once.
 template <int batch, class Part>
 __device__ __forceinline__ float2 added(unsigned parts, const Part& part) {
     float2 total = make_float2(0.0f, 0.0f);
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const auto at = [&](int k) { return part.at(k); };
     Pack* const kept = reinterpret_cast<Pack*>(shared) + t;  // x and dout of a pixel, alternately
 
-    Pack packs[UNROLL], gradient[UNROLL];  // in flight
+    Pack packs[UNROLL], gradient[UNROLL];  // loads in flight
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
         if (u >= count) continue;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
     }
 
-    // The sums over the pixels of a warp, then of the block, then of all blocks.
+    // Add the sums over the pixels of a warp, then of the block, then of all blocks.
 #pragma unroll
     for (int i = 0; i < LANES; ++i) {
 #pragma unroll
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         if (t % SHARING == 0) parts[(size_t)channel * gridDim.x + blockIdx.x] = block;
         own_rstd = rstd[channel];
     }
-    // The second pass: first what must be read again, the last read first; then what shared memory has.
+    // The second pass: first the pixels that must be read again, the last one first; then the pixels in shared memory.
     const int again = max(count - KEPT, 0);
     const auto turn = [&](int j) { return at(j < again ? count - 1 - j : j - again); };
     const auto load = [&](int u, int j) {
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 result.lane(lane) = (T)(own[lane].factor * (dy - constant[lane] - centred * slope[lane]));
             }
             if (j + u < again)
-                __stcs(dx + i, result.raw);  // so that the L2 cache keeps x and dout
+                __stcs(dx + i, result.raw);  // streaming store, so that the L2 cache keeps x and dout
             else
                 dx[i] = result.raw;
             load(u, j + u + UNROLL);

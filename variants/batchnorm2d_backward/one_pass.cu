@@ -16,8 +16,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Neither sum needs the other: both images are read twice instead of three times. Limits: as many blocks as channels,
-// which leaves most of a GPU idle; one element per access; in nhwc a warp's lanes read a whole pixel apart.
+// Neither sum depends on the other, so one pass computes both: x and dout are read twice, whereas two_reductions reads
+// dout three times. Limits: there are only as many blocks as channels, which leaves most of a GPU idle; one element per
+// access; in nhwc the lanes of a warp read addresses that are a whole pixel apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

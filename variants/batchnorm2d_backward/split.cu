@@ -49,23 +49,23 @@
 // ///
 //
 // The number of parts depends only on the problem, and the order of each sum is fixed: the same bits on every GPU,
-// whatever block finishes first. x - mean is formed before anything is multiplied, so that a mean of many deviations
-// loses no precision; x * a + b with the mean inside b would. The ReLU's mask is computed again in both passes by the
-// expression that the forward pass rounds: its output is not read. Limits: split has 4 bytes (2) per access; vectorised
-// is bound by HBM, which both images cross twice: sums from the epilogue of the convolution's gradient would save a
-// pass.
+// whatever block finishes first. The mean is subtracted from x before anything is multiplied, so a mean of many
+// standard deviations loses no precision; x * a + b with the mean inside b would. Both passes compute the ReLU's mask
+// again, by the same expression as the forward pass, so its output is not read. Limits: split moves only 4 bytes (2 in
+// bf16) per access; vectorised is limited by HBM, from which both images are read twice. If the convolution's gradient
+// computed the sums in its epilogue, one pass would be enough.
 
 #include <opbench/batchnorm.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr unsigned VECTORS = PLANE / WIDTH;  // of a plane
+constexpr unsigned VECTORS = PLANE / WIDTH;  // vectors of a plane
 
 typedef Packed<T, WIDTH> Pack;
 typedef ChannelGradient<RELU> Channel;
 
-// Both sums over a block, in thread 0.
+// Add both sums over the block; thread 0 gets the result.
 template <int WARPS>
 __device__ __forceinline__ void over_block(float& sum, float& product) {
     __shared__ float sums[WARPS], products[WARPS];
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned part = blockIdx.x, channel = blockIdx.y, all = (unsigned)n * VECTORS;
     const unsigned size = (all + PARTS - 1) / PARTS, end = min((part + 1) * size, all);
     const Channel own = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
-    float sum = 0.0f, product = 0.0f;  // product: with rstd still to be multiplied
+    float sum = 0.0f, product = 0.0f;  // product: not yet multiplied by rstd
     for (unsigned first = part * size + threadIdx.x; first < end; first += UNROLL * BLOCK) {
         Pack pack[UNROLL], gradient[UNROLL];
 #pragma unroll

@@ -38,14 +38,15 @@
 // cooperative = true
 // ///
 //
-// One block per multiprocessor has ACROSS packs of channels of some pixels. It keeps the first KEPT steps in shared
-// memory, together 30 MB on an H200, and only sums the others. Then the blocks that share channels exchange moments
-// once and wait for each other. A block normalises first what it has read last, which the L2 cache still holds, and
-// ends with what is in shared memory. So most images are read once, and there are two launches fewer. UNROLL packs per
-// thread are in flight, also during the wait. A thread sums differences from its first pixel: a mean of many deviations
-// loses no precision, and no pixel needs a division. The first pass starts at the end, which the previous kernel wrote
-// last and the L2 cache may still hold. The number of parts depends on the GPU; the order of each sum is fixed. Limits:
-// HBM, and a wait of a few microseconds where images are small.
+// A block (one per multiprocessor) processes ACROSS vectors of channels of some pixels. It keeps the first KEPT steps
+// in shared memory, together 30 MB on an H200; of the other steps it only adds up the moments. Then the blocks that
+// share channels exchange moments once and wait for each other. In the second pass, a block starts with the pixels that
+// it has read last, which the L2 cache still holds, and ends with those in shared memory. So most images are read once,
+// and there are two launches fewer. UNROLL vectors per thread are in flight, also during the wait. A thread adds up
+// differences from its first pixel, so a mean of many standard deviations loses no precision, and no pixel needs a
+// division. The first pass starts at the end of x, which the previous kernel wrote last, so that the L2 cache may still
+// hold it. The number of parts depends on the GPU; the order of each sum is fixed. Limits: HBM, and a wait of a few
+// microseconds if images are small.
 
 #include <opbench/resident_grid.cuh>
 #include <opbench/vectors.cuh>
@@ -58,11 +59,12 @@ constexpr int SHARING = BLOCK / CHANNELS < 32 ? BLOCK / CHANNELS : 32;  // threa
 
 __device__ unsigned arrived[GROUPS];
 
-// Of a channel's pixels; squares: the sum of (x - mean)^2.
+// Moments of a channel's pixels; squares: the sum of (x - mean)^2.
 struct Moments { float mean, squares; };
 
-// The moments of several parts of a channel together, in each of its SHARING threads, which load `batch` parts at once;
-// `pixels` of a part, and one divided by those of all parts. If part 0 is empty, all are.
+// Return the moments of several parts of a channel together, in each of its SHARING threads, which load `batch` parts
+// at once. `pixels(i)`: the number of pixels of part i; `share`: 1 / the number of pixels of all parts. If part 0 is
+// empty, all parts are.
 template <int batch, class Part, class Pixels>
 __device__ __forceinline__ Moments merged(unsigned parts, const Part& part, const Pixels& pixels, float share) {
     const float pivot = part(0).x;
@@ -101,8 +103,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                                 Pack* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
                                 float* new_running_mean, float* new_running_variance, float2* parts, unsigned pixels,
                                 int momentum_percent) {
-    // x, residual, out [pixels][PACKS]; parts [PACKS * LANES][gridDim.x]; the others [PACKS * LANES], the running ones
-    // perhaps in place
+    // x, residual, out [pixels][PACKS]; parts [PACKS * LANES][gridDim.x]; the others [PACKS * LANES]; the new running
+    // statistics may overwrite the old ones
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float2 warps[WARPS][CHANNELS + 1];
     __shared__ float counts[WARPS], centres[CHANNELS], variances[CHANNELS], factors[CHANNELS], offsets[CHANNELS];
@@ -112,11 +114,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const auto at = [&](int k) { return part.at(k); };
     Pack* const kept = reinterpret_cast<Pack*>(shared) + t;
 
-    Pack packs[UNROLL] = {};  // in flight
+    Pack packs[UNROLL] = {};  // loads in flight
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u)
         if (u < count) packs[u] = x[at(u)];
-    float pivot[LANES], sums[LANES] = {}, squares[LANES] = {};  // of differences from the pivot
+    float pivot[LANES], sums[LANES] = {}, squares[LANES] = {};  // sums of differences from the pivot
 #pragma unroll
     for (int i = 0; i < LANES; ++i) pivot[i] = lane_of<T>(packs[0], i);
 #pragma unroll 1
@@ -135,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
     }
 
-    // The moments of the pixels of a warp, then of the block, then of all blocks.
+    // Merge the moments of the pixels of a warp, then of the block, then of all blocks.
     const float own = count;
     float together = own;
 #pragma unroll
@@ -168,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         factor_scale = scale[channel];
         factor_shift = shift[channel];
     }
-    // The second pass: first what must be read again, the last read first; then what shared memory has.
+    // The second pass: first the pixels that must be read again, the last one first; then the pixels in shared memory.
     const int again = max(count - KEPT, 0);
     const auto turn = [&](int j) { return at(j < again ? count - 1 - j : j - again); };
 #if ADD
@@ -223,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 result.lane(lane) = (T)value;
             }
             if (j + u < again)
-                __stcs(out + i, result.raw);  // so that the L2 cache keeps x
+                __stcs(out + i, result.raw);  // streaming store, so that the L2 cache keeps x
             else
                 out[i] = result.raw;
             load(u, j + u + UNROLL);

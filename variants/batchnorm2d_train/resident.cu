@@ -25,17 +25,17 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Deep layers have many channels of few pixels: a block's registers hold one whole, so that the mean, the squares about
-// it and the result take one read, and no part waits for another kernel. The variance is of two passes, as in the first
-// variant, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words per thread, 32768
-// floats per channel; fewer channels than multiprocessors leave some idle. This is the minimum of HBM traffic: one
-// read, one write.
+// Deep layers have many channels with few pixels. The registers of a block hold a whole channel, so the mean, the
+// squared differences from it and the result need only one read of x, and no block waits for another kernel. The
+// variance is computed in two passes over the registers, as in the first variant. The vectors of a warp are contiguous
+// within a plane. HBM traffic is minimal: one read, one write. Limits: up to 32 words per thread, which is 32768 floats
+// per channel; with fewer channels than multiprocessors, some are idle.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-constexpr unsigned VECTORS = PLANE / LANES;  // of a plane
+constexpr unsigned VECTORS = PLANE / LANES;  // vectors of a plane
 
 typedef Packed<T, LANES> Pack;
 
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                Pack* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
                                float* new_running_mean, float* new_running_variance, int n, int c, int h, int w,
                                int momentum_percent) {
-    // x, residual, out [n][C][VECTORS]; the others [C], the running ones perhaps in place
+    // x, residual, out [n][C][VECTORS]; the others [C]; the new running statistics may overwrite the old ones
     __shared__ float first[BLOCK / 32][1], second[BLOCK / 32][1];
     const int channel = blockIdx.x;
     const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };

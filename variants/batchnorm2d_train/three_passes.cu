@@ -20,10 +20,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant follows the formula: the mean is known before the first difference is squared, so that an image far
-// from 0 loses nothing. Threads' sums are added by a tree in shared memory, in one order on every GPU. Limits: x is
-// read three times; as many blocks as channels, which leaves most of a GPU idle; in nhwc a warp's lanes read a whole
-// pixel apart.
+// The first variant follows the formula: the mean is known before the first difference is squared, so an image whose
+// values are far from 0 loses no precision. A tree in shared memory adds the threads' sums, in the same order on every
+// GPU. Limits: x is read three times; there are only as many blocks as channels, which leaves most of a GPU idle; in
+// nhwc the lanes of a warp read addresses that are a whole pixel apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -31,7 +31,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// The sum over a block, in every thread.
+// Return the sum of `value` over the block, in every thread.
 __device__ float over_block(float value, float* shared) {
     shared[threadIdx.x] = value;
     __syncthreads();
@@ -54,7 +54,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                    T* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
                                    float* new_running_mean, float* new_running_variance, int n, int c, int h, int w,
                                    int momentum_percent) {
-    // x, residual, out [n][c][h][w] or [n][h][w][c]; the others [c], the running ones perhaps in place
+    // x, residual, out [n][c][h][w] or [n][h][w][c]; the others [c]; the new running statistics may overwrite the old
+    // ones
     __shared__ float shared[BLOCK];
     const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
     const auto at = [=](int pixel) {

@@ -20,9 +20,9 @@
 // args   = ["x", "weight", "bias", "out", "mean", "rstd"]
 // ///
 //
-// Lanes read along the group: its planes in nchw, the channels of one pixel after the other in nhwc. The second and
-// third pass find what fits there in the L1 cache, else in the L2 cache. Limits: three passes, each waiting at barriers
-// for the one before; in nhwc a group's channels may be less than the 32 bytes of a sector.
+// The lanes of a warp read along the group: its planes in nchw; in nhwc the group's channels of one pixel after the
+// other. The second and third pass read from the L1 cache if the group fits there, otherwise from the L2 cache. Limits:
+// three passes, with barriers between them; in nhwc the channels of a group may be less than the 32 bytes of a sector.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -38,7 +38,8 @@ __device__ __forceinline__ float activated(float value) {
 #endif
 }
 
-// The sum over a block, in every thread. The first barrier keeps `shared` until all have read the previous sum.
+// Return the sum of `value` over the block, in every thread. The first barrier makes sure that all threads have read
+// the previous sum before `shared` is overwritten.
 __device__ __forceinline__ float over_block(float value, float* shared) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
@@ -51,7 +52,7 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
     return value;
 }
 
-// The place and the channel of element i of a group, in the order in which it lies in memory.
+// Return the index in x of element i of a group. The elements of a group are numbered in the order of their addresses.
 __device__ __forceinline__ size_t place_of(int group, int i) {
 #if NHWC
     return ((size_t)(group / GROUPS) * PIXELS + i / WIDTH) * (GROUPS * WIDTH) + group % GROUPS * WIDTH + i % WIDTH;

@@ -29,10 +29,10 @@
 // args    = ["x", "weight", "bias", "out", "mean", "rstd"]
 // ///
 //
-// A large group fills several small blocks instead of one large block, and a multiprocessor has blocks of several
-// groups: while one adds up, others load and store. Each block computes mean and sum of squares of its part about its
-// own mean, and the parts are merged as by Chan, Golub and LeVeque (1979), with one exchange instead of two. Groups may
-// be CLUSTER times as large as in the variant before. Limit: HBM.
+// Several small blocks share a large group instead of one large block, so a multiprocessor has blocks of several
+// groups: while one computes sums, others load and store. Each block computes the mean of its part and the sum of
+// squares about that mean. The parts are merged with the formula of Chan, Golub and LeVeque (1979), so one exchange is
+// enough instead of two. Groups may be CLUSTER times as large as in the previous variant. Limit: HBM.
 
 #include <opbench/barrier.cuh>
 #include <opbench/row_norm.cuh>
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         squares += load_there(address + 4);
         centre += centres[block];
     }
-    cluster_arrive();  // this block has read what others wrote
+    cluster_arrive();  // this block has read the values of the other blocks
     centre /= CLUSTER;
 #pragma unroll
     for (int block = 0; block < CLUSTER; ++block) {
@@ -98,5 +98,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         mean[group] = centre;
         rstd[group] = factor;
     }
-    cluster_wait();  // others have read what this block wrote
+    cluster_wait();  // the other blocks have read the values of this block
 }

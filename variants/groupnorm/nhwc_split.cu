@@ -44,17 +44,17 @@
 // args   = ["x", "weight", "bias", "mean", "rstd", "out"]
 // ///
 //
-// A group's channels are a few bytes of each pixel, so blocks read whole pixels and thus all groups. Each thread
-// computes mean and sum of squares of UNROLL vectors about their own mean and merges them into those before, as Chan,
-// Golub and LeVeque (1979) do: a mean of many deviations loses no precision. The order of all merges depends on the
-// problem and the config alone. Limit: x is read twice, the second time partly from the L2 cache.
+// The channels of a group are only a few bytes of each pixel, so blocks read whole pixels, with all groups. Each thread
+// computes the mean of UNROLL vectors and the sum of squares about it, and merges them with those of its previous
+// vectors (Chan, Golub and LeVeque, 1979): a mean of many standard deviations loses no precision. The order of all
+// merges depends only on the problem and the config. Limit: x is read twice, the second time partly from the L2 cache.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
-constexpr int SIZE = (PIXELS + PARTS - 1) / PARTS;  // pixels of a part, but for the last ones
+constexpr int SIZE = (PIXELS + PARTS - 1) / PARTS;  // pixels of a part; the last parts may have fewer
 
 __device__ __forceinline__ float activated(float value) {
 #if SILU
@@ -64,7 +64,7 @@ __device__ __forceinline__ float activated(float value) {
 #endif
 }
 
-// Number, mean, and sum of squares about the mean of some elements.
+// Number, mean, and sum of squares about the mean, of some elements.
 struct Moments {
     float count, mean, squares;
 
@@ -132,8 +132,8 @@ extern "C" __global__ void __launch_bounds__(128)
                     float* __restrict__ mean, float* __restrict__ rstd, int all) {
     // part_mean, part_squares [batch][PARTS][PACKS]; mean, rstd [all]
     const int group = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (group >= all) return;             // a whole warp
-    constexpr int packs = WIDTH / LANES;  // of a group
+    if (group >= all) return;             // true for whole warps only, so shuffles stay safe
+    constexpr int packs = WIDTH / LANES;  // vectors of a group in a pixel
     const size_t base = (size_t)(group / GROUPS) * PARTS * PACKS + group % GROUPS * packs;
     Moments own = {0.0f, 0.0f, 0.0f};
     for (int i = lane; i < PARTS * packs; i += 32) {

@@ -45,15 +45,16 @@
 // define    = { REGISTERS = "1" }
 // ///
 //
-// The blocks of a cluster start together and wait for each other, and a new block begins with a wait for memory. Here a
-// multiprocessor keeps its blocks, and shared memory holds STAGES groups of a block: one of them is summed and stored
-// while the others arrive. As soon as a vector is stored, the same vector of a later group is fetched to its place, so
-// even a single stage overlaps loads with stores. Each thread reads only vectors that it has copied itself, so that
-// only the two sums need barriers. Limit: HBM; the first group of each block and the last one overlap with nothing.
+// In `cluster`, the blocks of a cluster start together and wait for each other, and each new block begins by waiting
+// for memory. Here a multiprocessor keeps its blocks (persistent), and shared memory holds STAGES groups per block: the
+// block sums and stores one group while the others are loaded. As soon as a vector is stored, the same vector of a
+// later group is loaded to its place, so even a single stage overlaps loads with stores. Each thread reads only vectors
+// that it has copied itself, so only the two sums need barriers. Limit: HBM; the first and the last group of each block
+// overlap with nothing.
 //
-// In `resident`, a group that fills half of shared memory leaves no room for a second one, so that nothing is loaded
-// while the block adds up. In `resident_registers` a thread moves its vectors to registers and fetches the next group
-// to their place before it adds up. The sums and the results read no shared memory.
+// In `resident`, a group that fills half of shared memory leaves no room for a second one, so nothing is loaded while
+// the block computes the sums. In `resident_registers`, a thread moves its vectors to registers and loads the next
+// group to their place before it computes the sums. Sums and results then need no access to shared memory.
 
 #include <opbench/activations.cuh>
 #include <opbench/tile.cuh>
@@ -63,7 +64,7 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
 constexpr int SIZE = WIDTH * PIXELS, VECTORS = SIZE / LANES, WARPS = THREADS / 32;
-constexpr int UNROLLED = REGISTERS ? ITEMS : 4;  // an index into registers is a constant
+constexpr int UNROLLED = REGISTERS ? ITEMS : 4;  // unrolled completely, so that indices into registers are constants
 
 // Call body(k, index of vector k in the group) for each vector of this thread.
 template <class Body>
@@ -81,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                        Pack* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int count) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float sums[1][WARPS], squared[1][WARPS];
-    Pack* own = reinterpret_cast<Pack*>(shared) + threadIdx.x;  // this thread's place in a stage
+    Pack* own = reinterpret_cast<Pack*>(shared) + threadIdx.x;  // this thread's vectors in a stage
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
         const int group = blockIdx.x + stage * gridDim.x;
@@ -105,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             packs[k] = from[k * THREADS];
             fetch_later(k, index);
         });
-        commit();  // an empty one too, so that the count stays right
+        commit();  // also if it is empty, so that wait<STAGES - 1> counts groups correctly
         const auto vector = [&](int k) { return packs[k]; };
 #else
         const auto vector = [&](int k) { return from[k * THREADS]; };

@@ -14,8 +14,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: mean, variance and result as they are defined. Limits: a few hundred groups are a few hundred
-// threads on the whole GPU, and neighbouring ones read a whole group apart.
+// The first variant: mean, variance and result as they are defined. Limits: a few hundred groups mean only a few
+// hundred threads on the whole GPU, and neighbouring threads read addresses that are a whole group apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -48,7 +48,7 @@ extern "C" __global__ void groupnorm_thread_per_group(const T* __restrict__ x, c
 #endif
     float sum = 0.0f, squares = 0.0f;
     for (int c = first; c < first + width; ++c) {
-        float part = 0.0f;  // sums of one channel at a time lose fewer digits
+        float part = 0.0f;  // adding up one channel at a time loses fewer digits
         for (int p = 0; p < pixels; ++p) part += (float)x[image + c * channel_stride + p * pixel_stride];
         sum += part;
     }

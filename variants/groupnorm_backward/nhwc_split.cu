@@ -50,9 +50,9 @@
 // args   = ["x", "dout", "weight", "bias?", "mean", "rstd", "means", "dx", "batch"]
 // ///
 //
-// Eight vectors of channels lie together in a pixel, and the blocks share the pixels of an image, so that one image
-// fills the GPU, too. The rows of a block are added in shared memory and the parts in the second kernel, both in a
-// fixed order. Limit: x and dout are read twice, the second time partly from the L2 cache.
+// A block reads eight neighbouring vectors of channels of each pixel, and the blocks share the pixels of an image, so
+// even one image occupies the whole GPU. The sums of a block's rows are added in shared memory, those of the blocks in
+// the second kernel, both in a fixed order. Limit: x and dout are read twice, the second time partly from the L2 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -71,7 +71,7 @@ constexpr int CHANNELS = PACKS * LANES;
 #define BIAS_OF(channel) 0.0f
 #endif
 
-// The gradient before the activation.
+// Return the gradient before the activation.
 __device__ __forceinline__ float before(float dout, float xhat, float weight, float bias) {
 #if SILU
     const float y = xhat * weight + bias, share = 1.0f / (1.0f + expf(-y));

@@ -52,9 +52,9 @@
 // define    = { ACROSS = "32" }
 // ///
 //
-// The sums of dy and of dy * xhat over each plane are all that dweight, dbias and both means of a group need. In nchw
-// the lanes of a warp read neighbouring pixels. Limits: x and dout are read twice; in nhwc a plane's pixels lie
-// `channels` apart, so that each load takes a sector for one element.
+// The sums of dy and of dy * xhat over each plane are all that dweight, dbias and both means of a group depend on. In
+// nchw the lanes of a warp read neighbouring pixels. Limits: x and dout are read twice; in nhwc the pixels of a plane
+// are `channels` elements apart, so each load takes a sector of 32 bytes for one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -70,7 +70,7 @@ typedef float T;
 #define BIAS_OF(channel) 0.0f
 #endif
 
-// The gradient before the activation.
+// Return the gradient before the activation.
 __device__ __forceinline__ float before(float dout, float xhat, float weight, float bias) {
 #if SILU
     const float y = xhat * weight + bias, share = 1.0f / (1.0f + expf(-y));
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                               float* __restrict__ sums, int batch) {
     // x, dout [batch][CHANNELS][PIXELS] or [batch][PIXELS][CHANNELS]; mean, rstd [batch][GROUPS]; sums [2][batch][CHANNELS]
     const int plane = (blockIdx.x * BLOCK + threadIdx.x) / ACROSS, planes = batch * CHANNELS;
-    if (plane >= planes) return;  // whole warps where ACROSS is 32
+    if (plane >= planes) return;  // with ACROSS = 32, true for whole warps only, so shuffles stay safe
     const int image = plane / CHANNELS, channel = plane % CHANNELS, group = image * GROUPS + channel / WIDTH;
     const float factor = weight[channel], shift = BIAS_OF(channel);
     float sum = 0.0f, product = 0.0f;
