@@ -19,14 +19,15 @@
 // ]
 // ///
 //
-// The first variant: the formula of a framework as one kernel; separate operations would move every array several
-// times. One launch updates a whole network whose parameters lie in one array. Rates come from memory, so that the
-// launch is the same in every step. Limit: 4 bytes per access, and seven arrays' addresses for each element.
+// The first variant: the formula of a framework as one kernel; as separate operations, every array would be read and
+// written several times. One launch updates a whole network if its parameters are in one array. Rates are read from
+// memory, so the launch is the same in every step. Limit: 4 bytes per access, and address arithmetic for seven arrays
+// per element.
 #if COPY
 #include <cuda_bf16.h>
 #endif
 
-// Each element is read before it is written, by the same thread: new arrays may be the old ones.
+// Each element is read before it is written, by the same thread, so the new arrays may be the old ones.
 extern "C" __global__ void adam_scalar(const float* parameter, const float* __restrict__ gradient, const float* moment1,
                                        const float* moment2, const float* __restrict__ rates,
                                        const float* __restrict__ hyper, float* new_parameter, float* new_moment1,

@@ -20,17 +20,17 @@
 // ]
 // ///
 //
-// A quarter of the instructions that move data; a thread issues 4 x UNROLL loads of 16 bytes before it computes. The
-// copy in bf16 costs 2 bytes more of 28, where a pass of its own would read the parameters again. STREAM marks all
-// except the gradient evict-first, because nothing reads moments before the next step. Limit: HBM, at seven arrays; the
-// root and the quotient are hidden behind it.
+// A quarter of the load and store instructions; a thread issues 4 x UNROLL loads of 16 bytes before it computes. The
+// copy in bf16 costs 2 bytes per element in addition to 28; a separate pass would read the parameters again. STREAM
+// marks parameters and moments evict-first in L2, because nothing reads the moments before the next step. Limit: HBM,
+// seven arrays; square root and division take less time than the memory accesses.
 #if COPY
 #include <cuda_bf16.h>
 #endif
 
 struct Rates { float lr, c1, c2, factor, b1, b2, eps, decay; };
 
-// One element's step, in place.
+// Update one element in place.
 __device__ __forceinline__ void update(float& p, float g, float& m, float& v, const Rates& rates) {
     g *= rates.factor;
 #if COUPLED
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store(float* array, unsigned vector, float4 valu
     }
 }
 
-// Each element is read before it is written, by the same thread: new arrays may be the old ones.
+// Each element is read before it is written, by the same thread, so the new arrays may be the old ones.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     adam_vectorised(const float* parameter, const float* __restrict__ gradient, const float* moment1,
                     const float* moment2, const float* __restrict__ rate, const float* __restrict__ hyper,
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         reinterpret_cast<uint2*>(stored)[i] = *reinterpret_cast<uint2*>(pair);
 #endif
     }
-    const unsigned rest = 4 * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    const unsigned rest = 4 * whole + threadIdx.x;  // block 0 handles elements after the last vector
     if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) {
         float p = parameter[rest], m = moment1[rest], v = moment2[rest];
         update(p, gradient[rest], m, v, rates);

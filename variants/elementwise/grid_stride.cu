@@ -25,8 +25,8 @@
 // args   = ["a", "b", "out", "elements"]
 // ///
 //
-// Blocks start once, and the loop's loads can be issued ahead; divisions by constants are a multiplication and a shift.
-// Limit: still one element per access.
+// Blocks start once, and the loads of several iterations can be in flight together. Divisions by constants become a
+// multiplication and a shift. Limit: still one element per access.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

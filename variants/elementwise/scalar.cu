@@ -22,8 +22,9 @@
 // args   = ["a", "b", "out", { u32 = "elements" }, "channels", "inner"]
 // ///
 //
-// The first variant: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too
-// few bytes in flight; broadcasting costs one or two integer divisions of some twenty instructions per element.
+// The first variant: operation and broadcast are compile-time macros, the sizes are not. Limits: with 4 bytes (2 in
+// bf16) per access, too few bytes are in flight; broadcasting costs one or two integer divisions per element, about
+// twenty instructions each.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -28,10 +28,11 @@
 // args   = ["a", "b", "out", { u32 = "elements" }]
 // ///
 //
-// 16 bytes per lane and access keep 64 KB per SM in flight at full occupancy. Along a broadcast axis a vector never
-// crosses into the next element of b, so that b is one load and one division by a constant per vector; what is
-// broadcast stays in the caches. STREAM marks a and out evict-first. Limit: HBM. Sizes that no vector divides fall
-// back to narrower accesses; without broadcasting the last elements are treated one by one.
+// A load of 16 bytes of each array per thread keeps 64 KB per multiprocessor in flight at full occupancy. Along a
+// broadcast axis, a vector never crosses into the next element of b, so b costs one load and one division by a constant
+// per vector; the broadcast data stay in the caches. STREAM marks a and out evict-first in L2. Limit: HBM. If a size is
+// not a multiple of a vector, accesses are narrower; without broadcasting, only the last elements are processed one by
+// one.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -50,7 +51,7 @@ __device__ __forceinline__ float combine(float a, float b) { return a / b; }
 __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b, 0.0f); }
 #endif
 
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || BROADCAST == 4 || (BROADCAST == 1 && INNER == 1);
 
 __device__ __forceinline__ unsigned place_in_b(unsigned i) {

@@ -21,7 +21,7 @@
 // order: the same bits every time. The factor is computed on the device, so that the host does not wait for it. Limit:
 // 4 bytes per access.
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[THREADS / 32];

@@ -21,7 +21,7 @@
 // A thread issues all its loads before it adds, as sum/two_pass does. STREAM marks them evict-first; without it a
 // gradient that fits the L2 cache is still there for the optimiser. Limit: HBM, reading only; below that the launches.
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[THREADS / 32];

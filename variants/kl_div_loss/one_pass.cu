@@ -47,11 +47,12 @@
 // args   = ["partial", "loss", "cdiv(n, LANES * BLOCK * UNROLL)", "rows", "micro"]
 // ///
 //
-// Each input is read once and only the gradient is written. The number of blocks follows from n alone, not from the
-// GPU, and block sums are added in their order: the same bits every time. Limit: 4 bytes (2) per access.
+// One pass computes loss and gradient: each input is read once, and only the gradient and one sum per block are
+// written. The number of blocks depends only on n, not on the GPU, and the sums of the blocks are added in a fixed
+// order, so the bits are the same every time. Limit: 4 bytes (2 in bf16) per access.
 //
-// In vectorised a thread issues all its loads before it computes. STREAM marks what is read and written evict-first,
-// for a gradient that is larger than the L2 cache. Limit: HBM, at three arrays; of the second kernel the launch.
+// In `vectorised`, a thread issues all its loads before it computes. STREAM marks inputs and gradient evict-first in
+// L2, for tensors larger than the L2 cache. Limit: HBM, three arrays; for the second kernel, the launch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -59,13 +60,13 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// A term of the loss; its slope, times `scale`, goes to `slope`.
+// Return a term of the loss; store its derivative, times `scale`, in `slope`.
 __device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
     slope = -scale * (LOGARITHM ? target / x : target);
     return target > 0.0f ? target * (logf(target) - (LOGARITHM ? logf(x) : x)) : 0.0f;  // 0 log 0 is 0
 }
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[THREADS / 32];
@@ -117,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             reinterpret_cast<uint4*>(dx)[i] = a[u];
         }
     }
-    const unsigned rest = LANES * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    const unsigned rest = LANES * whole + threadIdx.x;  // block 0 handles elements after the last vector
     if (blockIdx.x == 0 && threadIdx.x < LANES && rest < (unsigned)n) {
         float slope;
         sum += term((float)x[rest], (float)target[rest], scale, slope);

@@ -25,11 +25,11 @@
 // shared = "STAGES * ROWS * THREADS * 16"
 // ///
 //
-// STAGES steps of a row group are in flight at any time, 64 KB per block, without a register to hold them; and as the
-// ring runs on over the end of one group of rows into the next, the reduction and the epilogue of a group happen while
-// the weights of the next arrive. Each thread copies the 16 bytes that it reads later itself, so the ring needs no
-// barrier. The same sums in the same order as the previous variant. Limit: DRAM; and with 8 rows of x the multiply-adds
-// and the reads of x from L1. After the multistage pipelines of CUTLASS (Ampere).
+// STAGES - 1 steps of weights are in flight at any time, with STAGES = 8 and ROWS = 4 up to 56 KB per block, and they
+// need no registers. The cyclic buffer continues from one group of rows to the next, so the reduction and the epilogue
+// of a group run while the weights of the next group are loaded. Each thread copies the same 16 bytes that it reads
+// later, so the buffer needs no barrier. The sums have the same order as in the previous variant. Limit: DRAM; with 8
+// rows of x also the multiply-adds and the loads of x from L1. After the multistage pipelines of CUTLASS (Ampere).
 
 #include <opbench/row_stream.cuh>
 using namespace opbench;
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int tiles_m = (m + 7) / 8, groups = tiles_m * ((n + ROWS - 1) / ROWS);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x * VEC;
     const bool aligned = k % VEC == 0;
-    // What is fetched runs STAGES - 1 steps ahead of what is multiplied, over the ends of groups.
+    // fetch() runs STAGES - 1 steps ahead of the multiplication, also from one group to the next.
     int fetch_group = blockIdx.x, fetch_i = own, stage = 0;
     const auto fetch = [&](int to) {
         if (fetch_group < groups) {
@@ -78,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             fetch_i += THREADS * VEC;
             if (fetch_i - own >= k) fetch_i = own, fetch_group += gridDim.x;
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");  // an empty one too, so that the count stays right
+        // also if the group is empty, so that wait_group counts correctly
+        asm volatile("cp.async.commit_group;" ::: "memory");
     };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) fetch(s);
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             uint4 w[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) w[r] = ring[(stage * ROWS + r) * THREADS + threadIdx.x];
-            fetch(stage == 0 ? STAGES - 1 : stage - 1);  // the slot that was read in the step before
+            fetch(stage == 0 ? STAGES - 1 : stage - 1);  // into the buffer that was read in the previous step
             stage = stage == STAGES - 1 ? 0 : stage + 1;
             multiply_rows(sum, w, x, row0, i, m, k, aligned);
         }
@@ -101,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int j = 0; j < LEFT; ++j) parts[turn][warp][lane / LANES * LEFT + j] = sum[j];
         }
-        __syncthreads();  // two turns of `parts`: what is read below is next written after another barrier
+        __syncthreads();  // `parts` has two halves: the half read below is next written after another barrier
         const int value = threadIdx.x;
         if (value < SUMS) {
             float total = 0.0f;

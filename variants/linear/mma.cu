@@ -71,15 +71,18 @@
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (128, 32, 32, 4, 2))"]
 // ///
 //
-// The tensor cores multiply up to 16 times as fast as CUDA cores, so all else must take few instructions. A warp's 64 x
-// 64 outputs read 4 KB of shared memory for 32 matrix instructions; copies by cp.async run STAGES steps ahead and hold
-// no register; the first fragments of a step are read across the barrier that separates it from the one before. Where
-// the output has few tiles, WK groups of warps share each and take slices of k, whose sums are added in shared memory
-// in a fixed order: the weights of a small batch stream through all multiprocessors. Products of float32's accuracy
-// need twice the accumulators, so that a warp has 64 x 32 outputs; tf32_corrected's error is 1.3e-6 of the output's
-// norm whatever k is, so that a short k is left to 3xtf32. Limit: mma.sync, which reaches some 62 % of Hopper's tensor
-// cores (wgmma reaches the rest); for small batches DRAM. After CUTLASS 2's multistage kernels for Ampere and its
-// example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// Tensor cores multiply up to 16 times as fast as CUDA cores, so everything else must take few instructions. A warp
+// computes 64 x 64 outputs, which reads 4 KB of shared memory for 32 mma instructions. cp.async copies run ahead by
+// several stages and need no registers. The first fragments of a step are loaded before the barrier that ends the
+// previous step.
+//
+// If the output has few tiles, WK groups of warps share each tile. Each group processes a slice of k, and the sums of
+// the groups are added in shared memory in a fixed order. So all multiprocessors take part in reading the weights of a
+// small batch. The products with float32 accuracy need twice the accumulators, so there a warp has 64 x 32 outputs. The
+// error of tf32_corrected is 1.3e-6 of the output's norm whatever k is, so 3xtf32 is meant for a short k. Limit:
+// mma.sync, which reaches about 62 % of the rate of Hopper's tensor cores (only wgmma reaches all of it); for small
+// batches DRAM. After CUTLASS 2's multistage kernels for Ampere and its example 27; H. Ootomo and R. Yokota, Recovering
+// single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/matrix_rows.cuh>

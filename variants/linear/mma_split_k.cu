@@ -54,11 +54,11 @@
 // where     = ["(BM, BN, WN, WK, STAGES) in ((128, 128, 32, 1, 4), (64, 128, 32, 1, 4), (32, 64, 32, 4, 3))"]
 // ///
 //
-// A batch of 16 to 256 rows has a few dozen tiles of 128 x 128, too few for all multiprocessors, and narrower tiles
-// read x once for each: more bytes from L2 than there are weights in DRAM. Here SPLIT blocks share a tile, each sums
-// its own stretch of k into a workspace [SPLIT, m, n], and a second kernel adds the parts in a fixed order, then the
-// bias, and applies ReLU. Limit: the parts are written and read once more, from L2, and a second launch. After "split
-// K" in CUTLASS's efficient GEMM notes.
+// A batch of 16 to 256 rows has only a few dozen tiles of 128 x 128, too few for all multiprocessors. With narrower
+// tiles, x is read once per tile, which is more bytes from L2 than the weights have in DRAM. Here SPLIT blocks share a
+// tile. Each block sums over its own range of k and stores partial sums in a workspace [SPLIT, m, n]. A second kernel
+// adds them in a fixed order, adds the bias and applies ReLU. Limit: the partial sums are written and read once more,
+// from L2, and there is a second launch. After "split K" in CUTLASS's efficient GEMM notes.
 
 #include <opbench/matrix_rows.cuh>
 #include <opbench/partials.cuh>

@@ -17,8 +17,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The sum as it is written. A warp's 32 threads read the same x, which is broadcast, but 32 different rows of the
-// weights: one load touches 32 sectors for 4 bytes of each, and only the caches make up for it later.
+// The sum as the formula says. The 32 threads of a warp read the same element of x, a broadcast, but 32 different rows
+// of the weights: one load accesses 32 sectors and uses 4 bytes of each. Only later loads of the same sectors hit the
+// caches.
 
 #if BF16
 #include <cuda_bf16.h>

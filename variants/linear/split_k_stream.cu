@@ -36,13 +36,12 @@
 // early        = ["weight", "bias?"]
 // ///
 //
-// All blocks of a layer with 4096 outputs are resident at once, and a block's threads read the whole of ROWS rows in a
-// few steps: nearly all of the weights that a multiprocessor gets are requested at the start, and new blocks start
-// before the last blocks have ended. A layer of 10 outputs still has 10 * THREADS threads at work. The
-// parts are added in the order of the warps, so the result is the same bits every time. Limit: each block reads x anew
-// (from L1 or L2), ends in a reduction, and starts with nothing in flight; with EARLY that start lies within the layer
-// before, whose blocks end one after the other. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM
-// notes.
+// All blocks of a layer with 4096 outputs are resident at once, and the threads of a block read ROWS whole rows in a
+// few steps. So nearly all weights that a multiprocessor reads are requested at the start, and new blocks start before
+// the last blocks have ended. With ROWS = 1, even a layer of 10 outputs occupies 10 * THREADS threads. The sums of the
+// warps are added in order, so the result has the same bits every time. Limit: each block reads x again (from L1 or
+// L2), ends with a reduction, and starts with no load in flight. With EARLY, blocks start while the previous layer's
+// blocks still end one after the other. After "split K" within a block, "sliced K" in CUTLASS's efficient GEMM notes.
 
 #include <opbench/overlap.cuh>
 #include <opbench/row_stream.cuh>
@@ -74,16 +73,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_block_rows(const T*
     let_next_launch_start();
     if (!EARLY) wait_for_launches_before();
     for (int i = threadIdx.x * VEC; i < k; i += THREADS * VEC * DEPTH) {
-        uint4 w[DEPTH][ROWS];  // all loads first, so that they are under way together
+        uint4 w[DEPTH][ROWS];  // all loads first, so that they are in flight together
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) w[d][r] = load16(from[r], i + d * THREADS * VEC, k, aligned);
-        if (EARLY && i < THREADS * VEC) wait_for_launches_before();  // x is of the launch before
+        if (EARLY && i < THREADS * VEC) wait_for_launches_before();  // the previous launch writes x
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) multiply_rows(sum, w[d], x, row0, i + d * THREADS * VEC, m, k, aligned);
     }
-    if (EARLY) wait_for_launches_before();  // also by threads beyond k
+    if (EARLY) wait_for_launches_before();  // also for threads that have no k
     add_lanes(sum, lane);
     constexpr int LANES = SUMS < 32 ? 32 / SUMS : 1, LEFT = SUMS < 32 ? 1 : SUMS / 32;
     if (lane % LANES == 0) {

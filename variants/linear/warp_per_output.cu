@@ -13,9 +13,10 @@
 // block  = [32, "WARPS"]
 // ///
 //
-// A warp reads 32 neighbours of one row of the weights, whole sectors and each byte once. With one row of x this is the
-// right order already; what is missing are bytes in flight: a lane has a few 4-byte (bf16: 2-byte) loads in flight, and
-// DRAM needs 32 KB and more per multiprocessor. With m rows of x the weights are read m times, from L2 at best.
+// A warp reads 32 neighbouring elements of one row of the weights: whole sectors, and each byte once. With one row of
+// x, this order is already right, but too few bytes are in flight: a lane has a few loads of 4 bytes (2 in bf16) in
+// flight, and DRAM needs 32 KB and more per multiprocessor. With m rows of x, the weights are read m times, at best
+// from L2.
 
 #if BF16
 #include <cuda_bf16.h>
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     linear_warp_per_output(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
                            T* __restrict__ out, int m, int n, int k) {
     const int row = blockIdx.y, col = blockIdx.x * WARPS + threadIdx.y;
-    if (col >= n) return;  // the whole warp
+    if (col >= n) return;  // true for whole warps only, so shuffles stay safe
     const T* x_row = x + (size_t)row * k;
     const T* weight_row = weight + (size_t)col * k;
     float sum = 0.0f;

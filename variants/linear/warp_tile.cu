@@ -17,11 +17,11 @@
 // block  = ["BM * BN // (TM * TN)"]
 // ///
 //
-// For batches large enough to be a matrix product. Each weight that a block loads serves BM rows of x; both operands
-// are contiguous along k, are loaded by float4 along it and transposed on the way to shared memory, and a thread keeps
-// TM x TN sums. The design is that of matmul/column_major_b; the sums start at the bias, and ReLU costs no pass of its
-// own. Limit: the multiply-adds; for small batches few blocks. After CUTLASS's SIMT SGEMM, layout "tn" (A. Kerr et al.,
-// 2017).
+// For batches large enough to be a matrix product. Each weight that a block loads is used for BM rows of x. Both
+// operands are contiguous along k: they are loaded by float4 along k and transposed while they are stored to shared
+// memory. A thread keeps TM x TN sums. The design is that of matmul/column_major_b; the sums start with the bias, and
+// ReLU needs no extra pass. Limit: the multiply-adds; for small batches, few blocks. After CUTLASS's SIMT SGEMM, layout
+// "tn" (A. Kerr et al., 2017).
 
 #include <opbench/float_columns.cuh>
 using namespace opbench;

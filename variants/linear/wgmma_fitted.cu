@@ -29,11 +29,11 @@
 // args   = ["map_x", "map_weight", "bias?", "out", "m", "n", "k"]
 // ///
 //
-// A layer of 1024 rows and 2304 columns has 144 tiles of 128 x 128. 132 multiprocessors compute the last 12 alone. With
-// 144 columns a tile there are 128 tiles; with 768 columns, 48 columns a tile make as many. All tiles run at once, so
-// blocks do not stay. wgmma takes any multiple of 8 columns; TMA stores boxes of 64, so the sums leave by 16-byte
-// stores. Limit: L2 delivers each row of x to as many blocks as there are tiles of columns; with GELU the exponentials,
-// which follow the last product.
+// A layer of 1024 rows and 2304 columns has 144 tiles of 128 x 128, so 12 tiles run alone after the first 132 on 132
+// multiprocessors. With tiles of 144 columns there are 128 tiles; with 768 columns, tiles of 48 columns give the same
+// number. All tiles run at once, so blocks are not persistent. wgmma allows any multiple of 8 columns, but TMA stores
+// boxes of 64 columns, so the sums are stored by 16-byte stores. Limit: L2 delivers each row of x once per tile of
+// columns; with GELU the exponentials, which follow the last product.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if BIAS
         add_bias<FOLLOWS>(sum[0], bias, column, n);
 #endif
-        named_barrier_sync(1, 256);  // both warpgroups have read the ring
+        named_barrier_sync(1, 256);  // both warpgroups have read the stages, whose memory is used next
         store_lines(sum[0], shared + warp * 2048, out, row + warp * 16, column, m, n, n);
     }
 }

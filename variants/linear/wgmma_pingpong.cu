@@ -34,11 +34,11 @@
 // ///
 //
 // In wgmma_bf16 both warpgroups share a tile, so the tensor cores wait while it is stored; the shorter the depth, the
-// larger this share of the time. Here a tile belongs to one warpgroup. The warpgroups take turns at multiplying: while
-// one multiplies, the other one applies bias and GELU to its sums and stores them. A tile is half as large, as its sums
-// must fit the registers of one warpgroup, so L2 delivers more bytes per product: with k = 3072 wgmma_bf16 is as fast
-// or faster. As in wgmma_bf16, blocks start before the previous launch has ended. (A cluster of two blocks that share
-// the weights' copies gained nothing on an H100.) Limit: power. Idea: CUTLASS's ping-pong schedule.
+// larger is this part of the time. Here a tile belongs to one warpgroup, and the warpgroups alternate: while one
+// multiplies, the other applies bias and GELU to its sums and stores them. A tile is only half as large, because its
+// sums must fit in the registers of one warpgroup, so L2 delivers more bytes per product: with k = 3072, wgmma_bf16 is
+// as fast or faster. As in wgmma_bf16, blocks start before the previous launch has ended. (A cluster of two blocks that
+// share the copies of the weights gained nothing on an H100.) Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

@@ -47,13 +47,13 @@
 // where     = ["(BM, BN) != (128, 64)"]
 // ///
 //
-// The product of matmul/mma whose right operand is stored by rows, as the weights are: nothing is transposed
-// beforehand. Copies by cp.async run STAGES steps ahead and hold no register. ldmatrix transposes bf16 on its way to
-// registers; it moves 16-bit numbers only, so that floats are read by words of 4 bytes. The mask of the ReLU before is
-// applied where dx is written. Limit: mma.sync, which reaches some 62 % of Hopper's tensor cores, the loads of words
-// with floats, and for the batches of training few tiles, which the variant above splits. After CUTLASS 2's multistage
-// kernels for Ampere and its example 27; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor
-// Cores (2022).
+// The product of matmul/mma with the right operand stored by rows, as the weights are: nothing is transposed
+// beforehand. cp.async copies run ahead by several stages and need no registers. ldmatrix transposes bf16 on its way to
+// registers; it transposes only 16-bit elements, so floats are read as words of 4 bytes. The mask of the previous
+// layer's ReLU is applied where dx is stored. Limit: mma.sync, which reaches about 62 % of the rate of Hopper's tensor
+// cores; with floats the loads of words; and for the batches of training few tiles, which mma_bf16_split,
+// mma_tf32_split and mma_3xtf32_split divide. After CUTLASS 2's multistage kernels for Ampere and its example 27; H.
+// Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/gradients.cuh>
 #include <opbench/matrix_columns.cuh>

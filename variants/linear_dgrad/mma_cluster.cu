@@ -31,12 +31,12 @@
 // where     = ["(BM, BN, WN) in ((16, 32, 16), (16, 64, 32), (64, 64, 32))"]
 // ///
 //
-// A layer of some ten thousand outputs takes as long as its launches and one trip to memory. mma_tf32_split writes the
-// parts of the sums to memory for a second launch; here the blocks that share a tile are a cluster: each adds some rows
-// of all parts through distributed shared memory, in the order of the blocks, and finishes them. With tiles of 16 x 32
-// and 8 blocks, 16 rows of 512 columns fill 128 multiprocessors, and all stages of a block are in flight at once.
-// Limit: the launch, one trip to memory and two synchronisations of the cluster. After linear/wgmma_few_rows_tf32,
-// whose instruction cannot transpose weights in TF32.
+// A layer of some ten thousand outputs takes as long as its launches and one access to memory. mma_tf32_split writes
+// partial sums to memory for a second launch. Here the blocks that share a tile form a cluster: each adds some rows of
+// all partial sums through distributed shared memory, in the order of the blocks, and applies the epilogue to them.
+// With tiles of 16 x 32 and 8 blocks per tile, 16 rows of 512 columns occupy 128 multiprocessors, and all stages of a
+// block are in flight at once. Limit: the launch, one access to memory and two synchronisations of the cluster. After
+// linear/wgmma_few_rows_tf32; its instruction, wgmma, cannot transpose weights in TF32.
 
 #include <opbench/cluster_sums.cuh>
 #include <opbench/matrix_columns.cuh>

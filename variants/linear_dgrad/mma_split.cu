@@ -55,11 +55,11 @@
 // tune      = { BM = [128, 64], BN = [128, 64], WN = [32], STAGES = [4], SPLIT = [4, 8, 2] }
 // ///
 //
-// A batch of 32 to 256 items has a few dozen tiles, too few for all multiprocessors, and the weights of a layer are its
-// bytes: they shall stream through all of them. SPLIT blocks share a tile, each sums its own stretch of n into a
-// workspace [SPLIT, m, k], and a second kernel adds the parts in index order and applies the mask: the same bits every
-// time. Limit: DRAM for small batches; the parts are written and read once more, from L2, and there is a second launch.
-// After "split K" in CUTLASS's efficient GEMM notes.
+// A batch of 32 to 256 items has only a few dozen tiles, too few for all multiprocessors. Most bytes of a layer are its
+// weights, so all multiprocessors should take part in reading them. SPLIT blocks share a tile. Each block sums over its
+// own range of n and stores partial sums in a workspace [SPLIT, m, k]; a second kernel adds them in index order and
+// applies the mask, so the bits are the same every time. Limit: DRAM for small batches; the partial sums are written
+// and read once more, from L2, and there is a second launch. After "split K" in CUTLASS's efficient GEMM notes.
 
 #include <opbench/gradients.cuh>
 #include <opbench/matrix_columns.cuh>

@@ -12,9 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The sum as it is written. Unlike in the forward layer, a warp's loads of the weights are whole sectors: neighbours in
-// dx are neighbours in a row of the weights. Limit: every row of dx reads all weights again, from L2 at best, and a
-// loaded number serves one multiply-add.
+// The sum as the formula says. Unlike in the forward layer, a warp's loads of the weights are whole sectors:
+// neighbouring elements of dx use neighbouring weights of a row. Limit: every row of dx reads all weights again, at
+// best from L2, and each loaded weight is used for one multiply-add.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

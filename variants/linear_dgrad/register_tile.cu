@@ -17,10 +17,11 @@
 // block  = ["BM * BN // 64"]
 // ///
 //
-// A product whose right operand is stored by rows: a step of BK numbers of n is fetched into registers while the one
-// before is multiplied, and 16 numbers from shared memory make 64 multiply-adds. Lanes run along n for dout, whose rows
-// are turned on their way into shared memory, and along k for the weights, as both lie. Limit: the multiply-adds, loads
-// of single numbers, and for small batches few tiles. After CUTLASS's SIMT SGEMM, layout "nn" (A. Kerr et al., 2017).
+// A product with the right operand stored by rows. A step of BK elements of n is loaded into registers while the
+// previous step is multiplied, and 16 elements from shared memory serve 64 multiply-adds. Lanes read dout along n, and
+// its rows are transposed while they are stored to shared memory; they read the weights along k. So both loads follow
+// the stored order. Limit: the multiply-adds, loads of single elements, and for small batches few tiles. After
+// CUTLASS's SIMT SGEMM, layout "nn" (A. Kerr et al., 2017).
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -32,7 +33,7 @@ constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns
 constexpr int WARPS_N = BN / 64;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int A_LOADS = BM * BK / THREADS, B_LOADS = BN * BK / THREADS;
-constexpr int A_ROWS = THREADS / BK, B_ROWS = THREADS / BN;  // that the block fetches at once
+constexpr int A_ROWS = THREADS / BK, B_ROWS = THREADS / BN;  // rows that the block loads at once
 
 // dout [m][n], weight [n][k], out and dx [m][k]
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -35,10 +35,11 @@
 // args   = ["parts", "out?", "a?", "dx", "m", "n", "k", "BLOCKS"]
 // ///
 //
-// matmul/wgmma_persistent with b by rows, as the weights are, for a batch of training: a layer then has too few tiles
-// for all multiprocessors, or too many for one wave and too few for two, and its weights are its bytes. So each block
-// takes as many steps as the others, of one tile or of two, and keeps six stages of copies in flight; a second kernel
-// adds the parts in order and applies the mask of the ReLU before. Limit: DRAM. Idea: Stream-K.
+// matmul/wgmma_persistent with b stored by rows, as the weights are, for the batch of a training step. A layer then has
+// too few tiles for all multiprocessors, or too many for one wave and too few for two, and most of its bytes are
+// weights. So each block processes the same number of steps, of one tile or of two, and keeps six stages of copies in
+// flight. A second kernel adds the partial sums in order and applies the mask of the previous layer's ReLU. Limit:
+// DRAM. Idea: Stream-K.
 
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>

@@ -30,10 +30,11 @@
 // args    = ["map_weight", "map_dout", "out?", "dx", "m", "n", "k"]
 // ///
 //
-// linear/wgmma_few_rows for the gradient: 64 columns of the weights are the instruction's rows in their stored order,
-// the batch is its columns, so that no tile is padded. Compared with Stream-K (the previous variant) there are no parts
-// in memory and no second kernel: a block has all of n, or the blocks of a cluster do and add their sums through shared
-// memory. Limit: DRAM, and at 128 rows dout's way out of L2, once for each 64 columns.
+// linear/wgmma_few_rows for the gradient: 64 columns of the weights, in their stored order, are the rows of the wgmma
+// instruction, and the batch is its columns, so no tile is padded. Unlike with Stream-K (the previous variant), no
+// partial sums are stored in memory and there is no second kernel: one block processes all of n, or the blocks of a
+// cluster divide n and add their sums through shared memory. Limit: DRAM; at 128 rows also dout, which is read from L2
+// once per 64 columns.
 
 #include <opbench/few_rows.cuh>
 using namespace opbench;

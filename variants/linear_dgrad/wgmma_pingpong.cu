@@ -32,10 +32,10 @@
 // args   = ["map_dout", "map_weight", "map_out?", "map_a?", "map_dx", "m", "n", "k"]
 // ///
 //
-// linear/wgmma_pingpong with b by rows, as the weights are, for batches that have tiles for all multiprocessors: no
-// second kernel adds parts. The mask of the ReLU before, or the slope of GELU, is applied while the other warpgroup
-// multiplies; TMA fetches what decides it while the sums are computed. Limit: power; with few rows wgmma is faster, as
-// nothing splits n here.
+// linear/wgmma_pingpong with b stored by rows, as the weights are, for batches with tiles for all multiprocessors: no
+// second kernel adds partial sums. The mask of the previous layer's ReLU, or the slope of GELU, is applied while the
+// other warpgroup multiplies; TMA loads the operand of this epilogue (out or a) while the sums are computed. Limit:
+// power; with few rows wgmma is faster, because nothing splits n here.
 
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>

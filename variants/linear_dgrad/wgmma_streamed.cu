@@ -65,10 +65,10 @@
 // product   = "f16x3"
 // ///
 //
-// linear/wgmma_planes with the weights by rows: as floats, wgmma could not read them so, and would need a pass that
-// transposes them; as the f16 planes that the block writes anyhow it can. Rows of dout have a power of two each,
-// patches of 64 x 128 weights another. One plane has as many digits as TF32. Limit: DRAM, and at 128 rows the tensor
-// cores with two planes.
+// linear/wgmma_planes with the weights stored by rows. As floats, wgmma could not read them in this order, and a
+// separate pass would have to transpose them; but wgmma can transpose the f16 planes, which the block writes anyway.
+// Each row of dout has its own power of two, and so has each tile of 64 x 128 weights. One plane has as many bits as
+// TF32. Limit: DRAM; at 128 rows and with two planes also the tensor cores.
 
 #include <opbench/gradients.cuh>
 #include <opbench/streamed_weights.cuh>

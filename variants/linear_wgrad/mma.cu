@@ -42,12 +42,12 @@
 // where     = ["BM == BN"]
 // ///
 //
-// A product whose depth is the batch, by which both operands are stored: they are copied in their stored order, and
-// transposed on their way to registers, in bf16 by ldmatrix, in floats by the order of rows and columns. A column of
-// ones after the last makes the bias's gradient. The weights' gradient is float32 in bf16 too, so that the sums of the
-// tensor core, which it rounds towards zero, are added in float every 256 products. Limit: for the batches of training,
-// 32 to 256, writing dweight; for larger ones mma.sync. After CUTLASS 2's multistage kernels for Ampere; H. Ootomo and
-// R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// A product whose depth is the batch. Both operands are stored with the batch as rows: they are copied in their stored
+// order and transposed on their way to registers, in bf16 by ldmatrix, in TF32 by the order of rows and columns. A
+// column of ones after the last column yields the gradient of the bias. The gradient of the weights is float32 also for
+// bf16, so the sums of the tensor core, which rounds them towards zero, are added in float every 256 products. Limit:
+// for the batches of training, 32 to 256, writing dweight; for larger ones mma.sync. After CUTLASS 2's multistage
+// kernels for Ampere; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/gradients.cuh>

@@ -11,9 +11,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The sum as it is written, in the order of the batch: a warp reads neighbours of a row of x and one number of dout;
-// the first thread of a row adds up the bias's gradient too. For the batch of a training step, 32 to 256, it is bounded
-// by writing dweight and by reading x from the caches n times: a loaded number serves one multiply-add.
+// The sum as the formula says, in the order of the batch. A warp reads neighbouring elements of a row of x and one
+// element of dout; the first thread of each row also computes the gradient of the bias. Limit, for the batch of a
+// training step, 32 to 256: writing dweight, and reading x n times from the caches, because each loaded element is used
+// for one multiply-add.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -40,12 +40,12 @@
 // args   = ["parts", "dweight", "dbias?", "n", "k"]
 // ///
 //
-// A product whose depth is the batch: rows of dout and of x lie as shared memory wants them, so that nothing is turned
-// on its way. A step of BK items is fetched into registers while the one before is multiplied, and 16 numbers from
-// shared memory make 64 multiply-adds. A last column of ones makes the bias's gradient. Few weights and a large batch
-// make few tiles: SPLIT blocks then share the depth, and a second kernel adds their parts in index order, the same bits
-// every time on every GPU. Limit: the multiply-adds, and for the batches of training writing dweight. After CUTLASS's
-// SIMT SGEMM, layout "nt" (A. Kerr et al., 2017), and "split K" in its efficient GEMM notes.
+// A product whose depth is the batch: rows of dout and of x are already in the order of shared memory, so nothing is
+// transposed. A step of BK items is loaded into registers while the previous step is multiplied, and 16 elements from
+// shared memory serve 64 multiply-adds. A last column of ones yields the gradient of the bias. With few weights and a
+// large batch there are few tiles. Then SPLIT blocks share the depth, and a second kernel adds their sums in index
+// order: the same bits every time on every GPU. Limit: the multiply-adds; for the batches of training, writing dweight.
+// After CUTLASS's SIMT SGEMM, layout "nt" (A. Kerr et al., 2017), and "split K" in its efficient GEMM notes.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -55,9 +55,10 @@ constexpr int THREADS = (BM / 8) * (BN / 8);
 constexpr int LANES_M = 4, LANES_N = 8;  // a warp covers 32 rows and 64 columns, 8 x 8 per thread
 constexpr int WARPS_N = BN / 64;
 constexpr int A_LOADS = BM * BK / THREADS, B_LOADS = BN * BK / THREADS;
-constexpr int A_ROWS = THREADS / BM, B_ROWS = THREADS / BN;  // items that the block fetches at once
+constexpr int A_ROWS = THREADS / BM, B_ROWS = THREADS / BN;  // items that the block loads at once
 
-// x [m][k], dout [m][n], dweight [n][k], dbias [n]; with SPLIT > 1 in their place parts [SPLIT][n][k + BIAS]
+// x [m][k], dout [m][n], dweight [n][k], dbias [n]; with SPLIT > 1, partial sums [SPLIT][n][k + BIAS] instead of
+// dweight and dbias
 extern "C" __global__ void __launch_bounds__(THREADS)
     linear_wgrad_register_tile(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ dweight,
 #if BIAS && SPLIT == 1
@@ -77,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int b_depth = threadIdx.x / BN, b_column = threadIdx.x % BN;
 
     float a_next[A_LOADS], b_next[B_LOADS];
-    const float otherwise = BIAS && column0 + b_column == k ? 1.0f : 0.0f;  // multiplies zeros beyond the batch
+    // after the end of the batch, it is multiplied by zeros
+    const float otherwise = BIAS && column0 + b_column == k ? 1.0f : 0.0f;
     auto load = [&](int first) {
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l) {

@@ -102,20 +102,21 @@
 // largest        = "n + k"
 // ///
 //
-// The batch is the depth, by which both operands are stored: as 16-bit numbers wgmma takes both in their stored order,
-// 64 columns of 64 rows per copy. With the batches of training a tile of 128 x 128 has few products and 64 KB of floats
-// to write, and DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while
-// persistent blocks multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small
-// compared with the weights. The tensor core truncates as it adds: its sums are added in float every 512 rows; with
-// planes, of high parts, every 64. The bias's gradient is a product by ones, in bf16 by wgmma with the tiles of the
-// first columns; of floats, warps that do not copy add it up from dout itself, one column per lane. Limit: writing
-// dweight; with large batches the tensor cores. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+// The depth is the batch, and both operands are stored with the batch as rows. wgmma takes 16-bit operands in this
+// order, 64 columns of 64 rows per copy. With the batches of training, a tile of 128 x 128 has few products but 64 KB
+// of floats to write, which DRAM does not take faster. So each warp stores its sums through shared memory by TMA while
+// the persistent blocks multiply the next tile. Floats are converted to one f16 plane or to two in a pass over x and
+// dout, which are small compared with the weights. The tensor core truncates as it adds, so its sums are added in float
+// every 512 rows; with two planes, the sums of the high parts every 64 rows. The gradient of the bias is a product with
+// ones: in bf16 by wgmma, together with the tiles of the first columns. For floats, the warps that do not copy compute
+// it from dout itself, one column per lane. Limit: writing dweight; with large batches the tensor cores. Idea:
+// conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-// piece: bytes of 64 rows of 64 columns; part: of its planes
+// piece: bytes of one plane of 64 rows x 64 columns; part: bytes of all its planes
 constexpr int piece = 64 * 128, part = PLANES * piece;
 typedef Ring<STAGES, 4 * part> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
@@ -129,11 +130,12 @@ typedef unsigned short T;
 constexpr bool multiply_ones = BIAS && !ROUNDED;
 constexpr int slab_bytes = 65536, ones_bytes = 1024;  // 8 columns of 64 ones, in any order
 
-// Store a warp's sums of 16 rows and 128 columns: through its four slabs of 16 x 32 floats, by TMA.
+// Store a warp's sums of 16 rows and 128 columns: it writes them to its four parts of shared memory, each 16 x 32
+// floats, and TMA stores those.
 __device__ __forceinline__ void store_sums(const float (&d)[64], unsigned char* slabs, const TensorMap* map, int row,
                                            int column, int rows, int columns) {
     const unsigned lane = threadIdx.x % 32, line = lane / 4;
-    if (lane == 0) wait_for_reads<0>();  // stores of the previous tile have read the slabs
+    if (lane == 0) wait_for_reads<0>();  // the stores of the previous tile have read shared memory
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 32; ++i) {  // pairs of sums: i even in row `line`, i odd in row `line` + 8
@@ -199,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int group = warp / 4 - 1;
-        float total[64], bias_total[4];  // of 8 equal columns
+        float total[64], bias_total[4];  // bias_total: the product with ones has 8 equal columns
         const auto multiply_tile = [&](TilePlace tile, auto with_ones) {
             constexpr bool multiplies_ones = decltype(with_ones)::value;
 #if PLANES == 2
@@ -210,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 const unsigned long long a = descriptor(stage + group * part), low = piece / 16;
                 const unsigned long long b = descriptor(stage + 2 * part, 1024, part);
 #pragma unroll
-                for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
+                for (int i = 0; i < 4 * 128; i += 128)  // 16 rows per step
                     wgmma<operand, true, true>(sum, a + i, b + i, i > 0);
                 wgmma_commit();
 #pragma unroll
@@ -252,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 }
 
 #if ROUNDED
-// Of each column of dout and, by the blocks of z = 1, of x.
+// Find the largest magnitude of each column of dout; the blocks of z = 1 find that of x.
 extern "C" __global__ void __launch_bounds__(256)
     linear_wgrad_find(const float* __restrict__ dout, const float* __restrict__ x, unsigned* __restrict__ found, int m,
                       int n, int k) {

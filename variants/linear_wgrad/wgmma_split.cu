@@ -45,14 +45,14 @@
 // programmatic = true
 // ///
 //
-// In training a layer of a transformer has few weights and a deep batch: 3072 x 768 weights are 144 tiles, so that 12
-// of them take as long as the other 132 together, and 768 x 768 are 36 tiles for all multiprocessors. Here PARTS blocks
-// share each tile that no whole wave takes; a second kernel adds the parts in the order of the batch. Blocks that run
-// at once are at the same place of the batch, so that L2 serves most of what they read. (With Stream-K each block has a
-// place of its own and DRAM delivers all: 211 us for 3072 x 768 weights on an H100, wgmma_bf16 200, this 141.) The
-// number of blocks is that of an H100 on every GPU, and so are the bits of the result. With 108 tiles or with thousands
-// wgmma_bf16 is faster: one wave is then nearly full. Limit: parts are written and read, and the last wave reads from
-// DRAM.
+// In training, a layer of a transformer has few weights and a deep batch: 3072 x 768 weights are 144 tiles, of which
+// the last 12 take as long as the other 132 together; 768 x 768 are 36 tiles for all multiprocessors. Here PARTS blocks
+// share each tile that does not belong to a full wave, and a second kernel adds their sums in the order of the batch.
+// Blocks that run at the same time process the same part of the batch, so L2 serves most of their reads. (With
+// Stream-K, each block is at another position of the batch, and DRAM serves all reads: 211 us for 3072 x 768 weights on
+// an H100; wgmma_bf16 takes 200 us, this variant 141 us.) The number of blocks is that of an H100 on every GPU, so the
+// bits of the result are the same. With 108 tiles or with thousands, wgmma_bf16 is faster: its last wave is then nearly
+// full. Limit: partial sums are written and read, and the last wave reads from DRAM.
 
 #include <opbench/overlap.cuh>
 #include <opbench/ring.cuh>
@@ -60,15 +60,16 @@
 #include <opbench/tma.cuh>
 using namespace opbench;
 
-// piece: bytes of 64 rows of 64 columns
+// piece: bytes of 64 rows x 64 columns
 constexpr int piece = 64 * 128, ones_bytes = 1024, tile_sums = 128 * 128, whole = TILES - LEFT;
 typedef Ring<STAGES, 4 * piece> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
 
-// Steps of a tile: all of them, or those of one part of a tile that is left. Parts of equal number are consecutive.
+// The steps of a whole tile, or of one part of a tile that is shared. Parts with the same number have consecutive
+// indices.
 struct Unit {
     TilePlace tile;
-    int first, steps, part;  // part: its place in the workspace, or -1
+    int first, steps, part;  // part: its index in the workspace, or -1 for a whole tile
     __device__ __forceinline__ Unit(const Walk& walk, int index, int all)
         : tile(walk[index < whole ? index : whole + (index - whole) % max(LEFT, 1)]), first(0), steps(all), part(-1) {
         if (index < whole) return;
@@ -117,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, row = group * 64 + threadIdx.x / 32 % 4 * 16, lane = threadIdx.x % 32;
-        float total[64], bias_total[4];  // sums of the bias: 8 equal columns
+        float total[64], bias_total[4];  // bias_total: the product with ones has 8 equal columns
         const auto multiply_unit = [&](const Unit& unit, auto with_ones) {
             constexpr bool multiplies_ones = decltype(with_ones)::value;
             drain_by_depth<Format::bf16, multiplies_ones>(ring, unit.steps, group, ones, total, bias_total);
@@ -145,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// 16 blocks add the parts of a tile, a thread four sums.
+// 16 blocks add the partial sums of a tile; each thread adds four of them.
 extern "C" __global__ void __launch_bounds__(256)
     linear_wgrad_add_parts(const float* __restrict__ parts, const float* __restrict__ bias_parts,
                            float* __restrict__ dweight,

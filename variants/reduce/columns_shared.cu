@@ -16,8 +16,8 @@
 // block  = ["32", "ROWS"]
 // ///
 //
-// A warp reads 32 neighbouring elements of one row. The warps of a block take every ROWS-th row, so that ROWS times as
-// many loads are in flight as with one thread per column. Limits: 4 bytes (2) per access, one load in flight per
+// A warp reads 32 neighbouring elements of one row. Each warp of a block takes every ROWS-th row, so ROWS times as many
+// loads are in flight as with one thread per column. Limits: 4 bytes (2 in bf16) per access, one load in flight per
 // thread, and few columns leave most of the GPU idle.
 
 #include <opbench/reduction.cuh>

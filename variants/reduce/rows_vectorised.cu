@@ -92,11 +92,12 @@
 // programmatic = true
 // ///
 //
-// A row of up to ITEMS vectors per thread is requested before the first element is used. Short rows share a block and a
-// warp; the warps of a long one exchange their results through shared memory once. Each lane of a vector has a result
-// of its own, so that few instructions wait for the previous one. Rows that no vector divides have narrower loads.
-// With few rows, rows_split gives the GPU PARTS blocks for each: their number does not depend on the GPU, and their
-// results are joined in a fixed order, so that the same bits come out every time. Limit: HBM, reading only.
+// A thread issues its loads of a row, up to ITEMS vectors, before it uses the first element. Several short rows share a
+// block and a warp; the warps of a long row exchange their results through shared memory once. Each lane of a vector
+// has its own partial result, so few instructions wait for the previous one. If the row length is not a multiple of a
+// vector, loads are narrower. If there are few rows, rows_split uses PARTS blocks per row. PARTS does not depend on the
+// GPU, and the partial results are joined in a fixed order, so the bits are the same every time. Limit: HBM, reading
+// only.
 
 #include <opbench/reduction.cuh>
 using namespace opbench;
@@ -109,8 +110,8 @@ typedef int Out;
 #else
 typedef T Out;
 #endif
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
-constexpr unsigned STEP = THREADS * PARTS;  // vectors between two of a thread
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
+constexpr unsigned STEP = THREADS * PARTS;  // vectors from one of a thread to its next
 constexpr bool even = VECTORS % (ITEMS * STEP) == 0;
 
 #if PARTS > 1
@@ -135,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     Part part[LANES];
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) part[lane] = Part::empty();
-    if (row < outer) {  // threads beyond the last row take part in shuffles
+    if (row < outer) {  // threads after the last row only take part in shuffles
         const unsigned own = block * THREADS + threadIdx.x;
         for (unsigned first = own; first - own < VECTORS; first += ITEMS * STEP) {
             Pack pack[ITEMS];
@@ -166,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 
 #if PARTS > 1
 extern "C" __global__ void __launch_bounds__(JOINING) reduce_join(const Part* partial, Out* __restrict__ out) {
-    // partial: PARTS results per row; out: a result per row, which is a block
+    // partial: PARTS results per row; out: one result per row; each row has one block
     __shared__ Part shared[1][JOINING / 32];
 #if OVERLAP
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -13,9 +13,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: the definition. If inner > 1, neighbouring threads read neighbouring elements; otherwise they read
-// a whole row apart, and each load uses 4 bytes (2) of the 32 of a sector. Limits: one load in flight per thread, and
-// few outputs leave most of the GPU idle.
+// The first variant: the definition. If inner > 1, neighbouring threads read neighbouring elements; otherwise their
+// addresses are a whole row apart, and each load uses only 4 bytes (2 in bf16) of a sector of 32 bytes. Limits: one
+// load in flight per thread, and few outputs leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -34,14 +34,14 @@ constexpr bool is_index = mode == Mode::argmax || mode == Mode::argmin;
 constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode == Mode::min || mode == Mode::argmin;
 constexpr int no_index = 0x7fffffff;
 
-// The result of no element: infinity of either sign, 1 or 0.
+// Return the result of no elements: -infinity, infinity, 1 or 0.
 __device__ __forceinline__ float nothing() {
     if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
     return mode == Mode::prod ? 1.0f : 0.0f;
 }
 
-// Join a value, and its index, to the result of other elements. NaN counts before all numbers, and of equal ones the
-// first index.
+// Join a value and its index to the result of other elements. NaN comes before all numbers; among equal values the
+// first index wins.
 __device__ __forceinline__ void join(float& result, int& index, float value, int at) {
     if (is_max || is_min) {
         const bool is_nan = value != value, was_nan = result != result;
@@ -55,10 +55,10 @@ __device__ __forceinline__ void join(float& result, int& index, float value, int
     }
 }
 
-// The number to join for an element: its absolute value or square for a norm.
+// Return what an element adds to the result: for a norm its absolute value or its square.
 __device__ __forceinline__ float term(float x) { return mode == Mode::l1 ? fabsf(x) : mode == Mode::l2 ? x * x : x; }
 
-// The output for the joined elements of an axis.
+// Return the output for the joined elements of an axis.
 __device__ __forceinline__ Out finished(float result, int index, int axis) {
     if (is_index) return (Out)index;
     return (Out)(mode == Mode::mean ? result / axis : mode == Mode::l2 ? sqrtf(result) : result);

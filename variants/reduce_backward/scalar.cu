@@ -19,8 +19,8 @@
 // args   = ["x?", "out?", "dout", "dx", { u32 = "elements" }, "axis", "inner"]
 // ///
 //
-// The first variant: the definition. Limits: every thread divides three times, and 4 bytes (2) per access leave too few
-// bytes in flight.
+// The first variant: the definition. Limits: every thread needs three integer divisions, and with 4 bytes (2 in bf16)
+// per access too few bytes are in flight.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

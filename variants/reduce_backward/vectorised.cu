@@ -28,24 +28,25 @@
 // args   = ["x?", "out?", "dout", "dx"]
 // ///
 //
-// Divisions by constant sizes are multiplications. Along rows a vector has one gradient, which its neighbours read as
-// well; across columns each lane has its own. STREAM marks dx evict-first. Limit: HBM, mainly writing for sum and mean.
+// Divisions by constant sizes become multiplications. Along rows, a vector of dx has one gradient, which neighbouring
+// vectors read as well; across columns, each lane has its own. STREAM marks dx evict-first in L2. Limit: HBM, for sum
+// and mean mainly writing.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
-// LANES elements that one access moves.
+// LANES elements of one access.
 struct Vector {
     Pack raw;
     __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
     __device__ __forceinline__ float value(int i) const { return (float)reinterpret_cast<const T*>(&raw)[i]; }
 };
 
-// The results that a vector of dx belongs to: one, of which all lanes are copies, or one for each lane.
+// Return the results that a vector of dx depends on: one result, copied to all lanes, or one for each lane.
 __device__ __forceinline__ Vector results(const T* __restrict__ tensor, unsigned vector) {
     Vector found;
 #if SHARED

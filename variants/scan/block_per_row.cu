@@ -24,9 +24,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Neighbouring threads read neighbouring elements. In step s each thread adds the result that lies 2^s threads before
-// its own (Hillis and Steele, Communications of the ACM 29 (1986)). The last result of a chunk is carried into the next
-// one. Limits: two barriers per step, and one load in flight per thread.
+// Neighbouring threads read neighbouring elements. In step s, each thread adds the result of the thread 2^s before it
+// (Hillis and Steele, Communications of the ACM 29 (1986)). The last result of a chunk is carried into the next chunk.
+// Limits: two barriers per step, and one load in flight per thread.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -66,6 +66,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         const float before = EXCLUSIVE ? (threadIdx.x > 0 ? results[threadIdx.x - 1] : nothing) : running;
         if (i < cols) out[place] = (T)combine(carry, before);
         carry = combine(carry, results[BLOCK - 1]);
-        __syncthreads();  // before the next chunk overwrites the results
+        __syncthreads();  // all threads have read the results before the next chunk overwrites them
     }
 }

@@ -22,8 +22,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: the definition. Limits: neighbouring threads read a whole row apart, each step waits for the
-// previous one, and few rows leave most of the GPU idle.
+// The first variant: the definition. Limits: neighbouring threads read addresses that are a whole row apart, each step
+// waits for the previous one, and few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -24,9 +24,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Five shuffles give each lane the result of its warp up to its element; each thread then combines the results of the
-// warps before its own. Limits: 4 bytes (2) per access, one load in flight per thread, and few rows leave most of the
-// GPU idle.
+// Five shuffles give each lane the scan of its warp up to its element; each thread then adds the totals of all previous
+// warps. Limits: 4 bytes (2 in bf16) per access, one load in flight per thread, and few rows leave most of the GPU
+// idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -71,6 +71,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             before = combine(before, warps[other]);
         }
         carry = before;
-        __syncthreads();  // before the next chunk overwrites the results of the warps
+        __syncthreads();  // all threads have read the warps' results before the next chunk overwrites them
     }
 }

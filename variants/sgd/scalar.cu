@@ -12,13 +12,14 @@
 // args   = ["parameter", "gradient", "velocity?", "rates", "hyper", "new_parameter", "new_velocity?", "stored?", "n"]
 // ///
 //
-// The first variant: decay, momentum and step in one kernel; separate operations would move every array several times.
-// Rates come from memory, so that the launch is the same in every step. Limit: 4 bytes per access.
+// The first variant: decay, momentum and step in one kernel; as separate operations, every array would be read and
+// written several times. Rates are read from memory, so the launch is the same in every step. Limit: 4 bytes per
+// access.
 #if COPY
 #include <cuda_bf16.h>
 #endif
 
-// Each element is read before it is written, by the same thread: new arrays may be the old ones.
+// Each element is read before it is written, by the same thread, so the new arrays may be the old ones.
 extern "C" __global__ void sgd_scalar(const float* parameter, const float* __restrict__ gradient,
 #if MOMENTUM
                                       const float* velocity,

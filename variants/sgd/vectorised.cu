@@ -13,15 +13,15 @@
 // args   = ["parameter", "gradient", "velocity?", "rates", "hyper", "new_parameter", "new_velocity?", "stored?", "n"]
 // ///
 //
-// A quarter of the instructions that move data; a thread issues all its loads before it computes. STREAM marks
-// parameters and velocities evict-first. Limit: HBM, at three arrays, with momentum five.
+// A quarter of the load and store instructions; a thread issues all its loads before it computes. STREAM marks
+// parameters and velocities evict-first in L2. Limit: HBM, three arrays, with momentum five.
 #if COPY
 #include <cuda_bf16.h>
 #endif
 
 struct Rates { float lr, factor, mu, decay; };
 
-// One element's step, in place.
+// Update one element in place.
 __device__ __forceinline__ void update(float& p, float g, float& velocity, const Rates& rates) {
     float taken = rates.factor * g + rates.decay * p;
 #if MOMENTUM
@@ -45,7 +45,7 @@ __device__ __forceinline__ void store(float* array, unsigned vector, float4 valu
     }
 }
 
-// Each element is read before it is written, by the same thread: new arrays may be the old ones.
+// Each element is read before it is written, by the same thread, so the new arrays may be the old ones.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sgd_vectorised(const float* parameter, const float* __restrict__ gradient,
 #if MOMENTUM
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         reinterpret_cast<uint2*>(stored)[i] = *reinterpret_cast<uint2*>(pair);
 #endif
     }
-    const unsigned rest = 4 * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    const unsigned rest = 4 * whole + threadIdx.x;  // block 0 handles elements after the last vector
     if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) {
         float p = parameter[rest], v = 0.0f;
 #if MOMENTUM

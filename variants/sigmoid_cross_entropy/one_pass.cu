@@ -45,12 +45,13 @@
 // args   = ["partial", "loss", "cdiv(n, LANES * BLOCK * UNROLL)", "n", "micro"]
 // ///
 //
-// Each input is read once and only the gradient is written. The number of blocks follows from n alone, not from the
-// GPU, and block sums are added in their order: the same bits every time. Limit: 4 bytes (2) per access.
+// One pass computes loss and gradient: each input is read once, and only the gradient and one sum per block are
+// written. The number of blocks depends only on n, not on the GPU, and the sums of the blocks are added in a fixed
+// order, so the bits are the same every time. Limit: 4 bytes (2 in bf16) per access.
 //
-// In vectorised a thread issues all its loads before it computes. STREAM marks what is read and written evict-first,
-// for a gradient that is larger than the L2 cache. Limit: HBM, at three arrays, and with bf16 the exponential and the
-// logarithm; of the second kernel the launch.
+// In `vectorised`, a thread issues all its loads before it computes. STREAM marks inputs and gradient evict-first in
+// L2, for tensors larger than the L2 cache. Limit: HBM, three arrays, and in bf16 also the exponential and the
+// logarithm; for the second kernel, the launch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -58,14 +59,15 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// A term of the loss; its slope, times `scale`, goes to `slope`. The exponential is of no positive number.
+// Return a term of the loss; store its derivative, times `scale`, in `slope`. The exponent is never positive, so e
+// cannot overflow.
 __device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
     const float e = __expf(-fabsf(x)), r = __fdividef(1.0f, 1.0f + e);
     slope = ((x >= 0.0f ? r : e * r) - target) * scale;
     return fmaxf(x, 0.0f) - x * target + log1pf(e);
 }
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[THREADS / 32];
@@ -117,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             reinterpret_cast<uint4*>(dlogits)[i] = a[u];
         }
     }
-    const unsigned rest = LANES * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    const unsigned rest = LANES * whole + threadIdx.x;  // block 0 handles elements after the last vector
     if (blockIdx.x == 0 && threadIdx.x < LANES && rest < (unsigned)n) {
         float slope;
         sum += term((float)logits[rest], (float)target[rest], scale, slope);

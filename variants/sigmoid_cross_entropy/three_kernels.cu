@@ -25,9 +25,9 @@
 // args   = ["logits", "target", "dlogits", "n", "micro"]
 // ///
 //
-// The first variant, as a framework runs a loss: terms to memory, their mean by one block in a fixed order, and in the
-// backward pass the gradient from both inputs again. Limits: the inputs are read twice, the terms written and read; one
-// block of one multiprocessor adds up all of them.
+// The first variant, as a framework runs a loss: the first kernel stores the terms, one block adds them in a fixed
+// order, and in the backward pass a third kernel computes the gradient from both inputs again. Limits: the inputs are
+// read twice, the terms are written and read; a single block on one multiprocessor adds all terms.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -35,14 +35,15 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// A term of the loss; its slope, times `scale`, goes to `slope`. The exponential is of no positive number.
+// Return a term of the loss; store its derivative, times `scale`, in `slope`. The exponent is never positive, so e
+// cannot overflow.
 __device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
     const float e = __expf(-fabsf(x)), r = __fdividef(1.0f, 1.0f + e);
     slope = ((x >= 0.0f ? r : e * r) - target) * scale;
     return fmaxf(x, 0.0f) - x * target + log1pf(e);
 }
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[THREADS / 32];
@@ -68,7 +69,7 @@ extern "C" __global__ void terms_of_loss(const T* __restrict__ logits, const T* 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_terms(const float* __restrict__ terms, float* __restrict__ loss, int n, int micro) {
     // terms [n]; loss [1]; one block of 1024 threads
-    float sum = 0.0f, excess = 0.0f;  // Kahan's sum: a float that collects n / 1024 terms one by one loses their digits
+    float sum = 0.0f, excess = 0.0f;  // Kahan summation, because n / 1024 terms would lose digits
     for (unsigned i = threadIdx.x; i < (unsigned)n; i += 1024) {
         const float wanted = terms[i] - excess, next = sum + wanted;
         excess = (next - sum) - wanted;

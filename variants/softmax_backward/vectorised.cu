@@ -23,10 +23,11 @@
 // args   = ["out", "dout", "dx", "rows"]
 // ///
 //
-// A lane loads vectors of 16 bytes, up to 32 elements of either row, all in flight together. Short rows share a warp,
-// long ones have up to 1024 threads, whose warps exchange their sums through shared memory; every sum is a tree in the
-// order of the lanes. STREAM marks all three arrays evict-first. Limit: HBM, and for rows that no vector divides the
-// narrower accesses; rows that do not fit the registers of 1024 threads need the previous variant.
+// A lane loads vectors of 16 bytes, up to 32 elements of each of both rows, all in flight together. Short rows share a
+// warp; long rows have up to 1024 threads, whose warps exchange their sums through shared memory. Every sum is a tree
+// in the order of the lanes. STREAM marks all three arrays evict-first in L2. Limit: HBM; if the row length is not a
+// multiple of a vector, narrower accesses. Rows that do not fit in the registers of 1024 threads need the previous
+// variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -35,8 +36,8 @@ typedef float T;
 #endif
 constexpr int ROWS_PER_BLOCK = THREADS < 128 ? 128 / THREADS : 1;
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
-typedef PACK Pack;                          // what one load or store moves
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
+typedef PACK Pack;                          // the vector of one load or store
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
@@ -51,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                                 int rows) {
     // out, dout, dx [rows][VECTORS]
     __shared__ float warps[ROWS_PER_BLOCK][WARPS];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     const size_t base = (size_t)row * VECTORS + threadIdx.x;
     Pack value[ITEMS], gradient[ITEMS];
 #pragma unroll

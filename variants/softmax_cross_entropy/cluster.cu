@@ -34,10 +34,11 @@
 // args   = ["partial", "loss", "rows", "micro"]
 // ///
 //
-// A vocabulary of 128256 in bf16 has 256 KB per row, more than one block's registers or shared memory. Its blocks keep
-// their vectors as they are stored, 8 elements in 4 registers, and each finds the maximum and the sum of its part; one
-// exchange through distributed shared memory merges both, so the cluster waits once. Exponentials are computed twice
-// instead of being stored. Limit: HBM, and for an odd number of columns loads of single elements.
+// A vocabulary of 128256 in bf16 has 256 KB per row, more than the registers or the shared memory of one block. The
+// blocks of the cluster keep their vectors as they are stored, 8 elements in 4 registers, and each computes the maximum
+// and the sum of its part. One exchange through distributed shared memory merges both, so the cluster waits only once.
+// Exponentials are computed twice instead of being stored. Limit: HBM; for an odd number of columns, loads of single
+// elements.
 
 #include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>
@@ -57,11 +58,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
                       float* __restrict__ partial, int rows, int micro) {
     // logits, dlogits [rows][VECTORS]; labels, partial [rows]
     __shared__ float maxima[1][WARPS], sums[1][WARPS];
-    __shared__ float part[2];  // the maximum of this block's part, and the sum of exponentials about it
+    __shared__ float part[2];  // the maximum of this block's part, and its sum of exp(x - maximum)
     const int row = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
     const int first = rank * PART + threadIdx.x, end = min(VECTORS, (rank + 1) * PART);
     const size_t base = (size_t)row * VECTORS + first;
-    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // -infinity
+    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // lowest: -infinity
     const int label = labels[row];
     const bool valid = label >= 0 && label < COLS;
     Pack pack[ITEMS];
@@ -76,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         for (int lane = 0; lane < LANES; ++lane) largest = fmaxf(largest, lane_of<T>(pack[k], lane));
     }
     largest = over_row<true, THREADS>(largest, maxima);
-    const float centre = largest == lowest ? 0.0f : largest;  // of a part that is masked as a whole
+    const float centre = largest == lowest ? 0.0f : largest;  // 0 if all logits of the part are -infinity, to avoid NaN
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
@@ -100,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         own_sums[block] = load_there(address + 4);
         largest = fmaxf(largest, peaks[block]);
     }
-    cluster_arrive();  // this block has read what others wrote
+    cluster_arrive();  // this block has read the values of the other blocks
     sum = 0.0f;
 #pragma unroll
     for (int block = 0; block < CLUSTER; ++block)
@@ -126,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
     }
 #endif
 #if CLUSTER > 1
-    cluster_wait();  // others have read what this block wrote
+    cluster_wait();  // the other blocks have read the values of this block
 #endif
 }
 

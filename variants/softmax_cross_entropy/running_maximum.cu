@@ -27,12 +27,13 @@
 // args   = ["partial", "loss", "rows", "micro"]
 // ///
 //
-// Without a gradient no element is needed twice, so a row need not be kept. Each thread has a maximum and a sum of
-// exponentials about it, and takes UNROLL vectors at a time. A new maximum is rare after the first vectors, and only
-// then the sum is multiplied by one more exponential. The threads of a block combine their results once, at the end of
-// the row, and many blocks share a multiprocessor, so loads never pause; the variant that keeps rows has few threads,
-// which wait for each other. Limit: HBM, and for an odd number of columns loads of single elements. Idea: Milakov and
-// Gimelshein, "Online normalizer calculation for softmax" (2018).
+// Without a gradient, no element is needed twice, so the row does not stay in registers. Each thread keeps a maximum
+// and the sum of exponentials relative to it, and processes UNROLL vectors at a time. After the first vectors a new
+// maximum is rare, and only then the sum is multiplied by one more exponential. The threads of a block combine their
+// results once, at the end of the row, and many blocks share a multiprocessor, so some of them always have loads in
+// flight. In `cluster`, which keeps rows, there are few threads, and they wait for each other. Limit: HBM; for an odd
+// number of columns, loads of single elements. Idea: Milakov and Gimelshein, "Online normalizer calculation for
+// softmax" (2018).
 
 #include <opbench/activations.cuh>
 #include <opbench/loss.cuh>
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     // logits [rows][VECTORS]; labels, partial [rows]
     __shared__ float maxima[1][WARPS], sums[1][WARPS];
     const Pack* row = logits + (size_t)blockIdx.x * VECTORS;
-    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // -infinity
+    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // lowest: -infinity
     const int label = labels[blockIdx.x];
     float largest = lowest, sum = 0.0f;
     for (int first = threadIdx.x; first < VECTORS; first += UNROLL * THREADS) {
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             sum *= power_of_two((largest - next) * log2_e);
             largest = next;
         }
-        const float centre = largest == lowest ? 0.0f : largest;  // of columns that are all masked
+        const float centre = largest == lowest ? 0.0f : largest;  // 0 if all logits so far are -infinity, to avoid NaN
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
             if (first + u * THREADS < VECTORS) {

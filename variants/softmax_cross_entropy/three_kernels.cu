@@ -25,9 +25,10 @@
 // args   = ["log_p", "labels", "dlogits", "rows", "cols", "micro"]
 // ///
 //
-// The first variant, as a framework runs the three operations one after the other: the logarithms go to memory and come
-// back. Logarithms, not probabilities, as those of small ones would be infinite. Limits: 16 bytes more per element than
-// needed; neighbouring lanes of the first kernel read a whole row apart; one block adds up all losses.
+// The first variant, as a framework runs three operations one after the other: log-probabilities are written to memory
+// and read again. They are log-probabilities because the logarithm of a probability that has underflowed to 0 would be
+// infinite. Limits: 16 bytes more per element than needed; neighbouring lanes of the first kernel read addresses that
+// are a whole row apart; one block adds all losses.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -29,10 +29,10 @@
 // args   = ["partial", "loss", "cdiv(rows, ROWS_PER_BLOCK)", "rows", "micro"]
 // ///
 //
-// A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp, long
-// ones have up to 1024 threads, whose warps exchange their maxima and sums through shared memory; the rows of a block
-// add their losses in order. STREAM marks both sides evict-first. Limit: HBM, and for rows that no vector divides the
-// narrower accesses.
+// A lane loads vectors of 16 bytes, up to 32 elements of the row, all in flight together. Short rows share a warp; long
+// rows have up to 1024 threads, whose warps exchange their maxima and sums through shared memory. The losses of a
+// block's rows are added in order. STREAM marks loads and stores evict-first in L2. Limit: HBM; if the row length is
+// not a multiple of a vector, narrower accesses.
 
 #include <opbench/loss.cuh>
 #include <opbench/vectors.cuh>
@@ -41,7 +41,7 @@ using namespace opbench;
 typedef Element<BF16> T;
 
 constexpr int VECTORS = COLS / LANES, ITEMS = (VECTORS + THREADS - 1) / THREADS;
-constexpr int WARPS = (THREADS + 31) / 32;  // of a row
+constexpr int WARPS = (THREADS + 31) / 32;  // warps that share a row
 
 typedef Packed<T, LANES> Pack;
 
@@ -52,9 +52,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
                       float* __restrict__ partial, int rows, int micro) {
     // logits, dlogits [rows][VECTORS]; labels [rows]; partial: one sum per block
     __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS], losses[ROWS_PER_BLOCK];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     const size_t base = (size_t)row * VECTORS + threadIdx.x;
-    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // -infinity
+    const float lowest = __int_as_float(0xff800000), nan = __int_as_float(0x7fc00000);  // lowest: -infinity
     const float scale = 1.0f / (float)((long long)rows * micro);
     const int label = row < rows ? labels[row] : 0;
     const bool valid = label >= 0 && label < COLS;

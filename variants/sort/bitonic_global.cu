@@ -19,12 +19,12 @@
 // cooperative = true
 // ///
 //
-// Runs of sorted elements are merged to runs of twice the length (Batcher, AFIPS 1968). The first step of a merge pairs
-// the elements of two runs in mirrored order, so that the smaller one always goes to the lower index; elements after
-// the end count as infinite and never move. The blocks are resident and wait for each other after each step. Limit: a
+// Sorted runs are merged into runs of twice the length (Batcher, AFIPS 1968). The first step of a merge pairs the
+// elements of two runs in mirrored order, so that the smaller one always goes to the lower index; elements after the
+// end count as infinite and never move. All blocks are resident and wait for each other before each step. Limit: a
 // vector of 2^26 elements is read and written 351 times.
 
-// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+// Return the element as an unsigned number with the same order; all NaNs have one code, after that of infinity.
 __device__ __forceinline__ unsigned code_of(unsigned bits) {
     if (INTEGERS) return bits ^ 0x80000000u;
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;

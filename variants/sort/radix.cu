@@ -95,23 +95,23 @@
 // define    = { REORDER = "1" }
 // ///
 //
-// Four passes from the lowest to the highest digit, each of which keeps the order of equal digits. A pass reads the
-// keys twice and writes them once. Eight warp votes show each lane which lanes of its warp have the same digit. In
-// `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
+// Four passes, from the lowest digit to the highest; each pass keeps the order of keys with equal digits. A pass reads
+// the keys twice and writes them once. Eight warp votes show each lane which lanes of its warp have the same digit. In
+// `radix`, the lanes of a warp write to as many places as they have different digits, one sector of 32 bytes per key.
 // `radix_reordered` stores the keys of a digit together. Limit: HBM, 12 bytes per key and pass.
 
 #include <opbench/radix_digits.cuh>
 using namespace opbench;
 
 constexpr int BLOCK = 256, DIGITS = 256, WARPS = BLOCK / 32;
-typedef unsigned Bits;  // of an element of any type
+typedef unsigned Bits;  // the bits of an element of any type
 
-// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's
-// own.
+// Return the number of keys with this digit before this lane's key in the warp, and count the key in `counts`, which
+// belongs to this warp.
 __device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
     const unsigned lanes = lanes_with(digit, 0), lower = lanes & ((1u << threadIdx.x % 32) - 1);
     int before = 0;
-    if (lower == 0) {  // the first lane of each digit counts for all
+    if (lower == 0) {  // the first lane of each digit counts for all lanes with it
         before = counts[digit];
         counts[digit] = before + __popc(lanes);
     }
@@ -123,7 +123,7 @@ __device__ __forceinline__ unsigned load_code(const Bits* source, unsigned i, in
     return pass == 0 ? code_of<INTEGERS>(source[i]) : source[i];
 }
 
-// The keys of a block's part, whole tiles.
+// The keys of a block: whole tiles.
 struct Part {
     unsigned first, end;
     __device__ __forceinline__ Part(unsigned n) {
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(1024) sort_scan(int* counts, int length) {
-    // counts [length] become the sums of those before them; one block
+    // replace each of counts [length] by the sum of those before it; one block
     __shared__ int warp_sums[32];
     constexpr int each = 8;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -190,14 +190,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     sort_move(const Bits* __restrict__ source, Bits* __restrict__ target, const int* __restrict__ starts, int n,
               int pass) {
     // source, target [n]; starts [DIGITS][blocks]: where the block's first key of a digit goes
-    __shared__ int counts[WARPS][DIGITS];  // then the place of each warp's first key of a digit
+    __shared__ int counts[WARPS][DIGITS];  // later the index of each warp's first key of a digit
     __shared__ int warp_sums[WARPS];
 #if REORDER
     __shared__ unsigned tile_keys[TILE];
-    __shared__ int shifts[DIGITS];  // from a place in the tile to one in the target
+    __shared__ int shifts[DIGITS];  // from an index in the tile to the index in the target
 #endif
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int start = starts[threadIdx.x * gridDim.x + blockIdx.x];  // of the digit with this thread's number
+    int start = starts[threadIdx.x * gridDim.x + blockIdx.x];  // for the digit with this thread's number
     const Part part(n);
     for (unsigned tile = part.first; tile < part.end; tile += TILE) {
         for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[0][i] = 0;
@@ -206,7 +206,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             const unsigned i = tile + (warp * ITEMS + k) * 32 + lane;
-            keys[k] = i < part.end ? load_code(source, i, pass) : 0xffffffffu;  // after all keys with this digit
+            // padding: it comes after all keys with this digit
+            keys[k] = i < part.end ? load_code(source, i, pass) : 0xffffffffu;
         }
         __syncthreads();
 #pragma unroll
@@ -244,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             const unsigned key = tile_keys[i];
             target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
         }
-        __syncthreads();  // before the next tile overwrites the keys
+        __syncthreads();  // all keys are stored before the next tile overwrites them
 #endif
     }
 }

@@ -12,8 +12,8 @@
 // args   = ["x", "values", "indices", "cols", "k"]
 // ///
 //
-// Each pass reduces the keys that are smaller than the last result to their maximum. Limits: the row is read k times,
-// by one block.
+// Each pass finds the maximum of the keys that are smaller than the last result. Limits: the row is read k times, by
+// only one block.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -22,8 +22,8 @@ typedef float T;
 #endif
 typedef unsigned long long Key;
 
-// A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
-// for all NaNs and one for both zeros; the complement of the index in the lower half. No key is 0.
+// Return a key, which is larger if its element comes first. Upper half: the value as an unsigned number of the same
+// order, with one code for all NaNs and one for both zeros. Lower half: the complement of the index. No key is 0.
 __device__ __forceinline__ Key key_of(float value, unsigned index) {
     const unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
     unsigned code = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -56,6 +56,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             values[(size_t)blockIdx.x * k + rank] = row[index];
             indices[(size_t)blockIdx.x * k + rank] = index;
         }
-        __syncthreads();  // before the next pass overwrites the result
+        __syncthreads();  // all threads have read the result before the next pass overwrites it
     }
 }

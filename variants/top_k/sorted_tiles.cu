@@ -14,8 +14,8 @@
 // args   = ["x", "values", "indices", "cols", "k"]
 // ///
 //
-// The row is read once. A bitonic network (Batcher, AFIPS 1968) sorts 2 * BLOCK keys, after which the first half has
-// the best so far. Limit: log2(2 * BLOCK) * (log2(2 * BLOCK) + 1) / 2 steps with a barrier each for every BLOCK
+// The row is read once. A bitonic network (Batcher, AFIPS 1968) sorts 2 * BLOCK keys; then the first half has the
+// largest keys so far. Limit: log2(2 * BLOCK) * (log2(2 * BLOCK) + 1) / 2 steps, each with a barrier, for every BLOCK
 // elements.
 #if BF16
 #include <cuda_bf16.h>
@@ -25,8 +25,8 @@ typedef float T;
 #endif
 typedef unsigned long long Key;
 
-// A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
-// for all NaNs and one for both zeros; the complement of the index in the lower half. No key is 0.
+// Return a key, which is larger if its element comes first. Upper half: the value as an unsigned number of the same
+// order, with one code for all NaNs and one for both zeros. Lower half: the complement of the index. No key is 0.
 __device__ __forceinline__ Key key_of(float value, unsigned index) {
     const unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
     unsigned code = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;

@@ -15,10 +15,11 @@
 // args   = ["x", "values", "indices", "cols"]
 // ///
 //
-// After n elements in random order, the next one is among the k best with a chance of k / n. Such candidates go to a
-// buffer in shared memory, which is sorted together with the best when it is half full. A candidate for which the
-// buffer has no place waits in its thread until after the sort. Limit: one block per row, so few rows leave most of the
-// GPU idle. Rows in ascending order are the slowest: all elements are candidates.
+// After n elements in random order, the next one is among the k largest with a probability of k / n. Such candidates
+// are collected in a buffer in shared memory. When the buffer is half full, it is sorted together with the k largest. A
+// candidate for which the buffer has no room stays in a register of its thread until after the sort. Limit: one block
+// per row, so few rows leave most of the GPU idle. Rows in ascending order are the slowest, because all elements are
+// candidates.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -27,10 +28,10 @@ typedef float T;
 #endif
 typedef unsigned long long Key;
 
-constexpr int PLACES = SORT - K;  // for candidates
+constexpr int PLACES = SORT - K;  // room for candidates
 
-// A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
-// for all NaNs and one for both zeros; the complement of the index in the lower half. No key is 0.
+// Return a key, which is larger if its element comes first. Upper half: the value as an unsigned number of the same
+// order, with one code for all NaNs and one for both zeros. Lower half: the complement of the index. No key is 0.
 __device__ __forceinline__ Key key_of(float value, unsigned index) {
     const unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
     unsigned code = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
@@ -54,7 +55,7 @@ __device__ __forceinline__ void sort_keys(Key* keys) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     top_k_threshold(const T* __restrict__ x, T* __restrict__ values, int* __restrict__ indices, int cols) {
     // x [rows][cols]; values, indices [rows][K]
-    __shared__ Key keys[SORT];  // the K best in order, then candidates
+    __shared__ Key keys[SORT];  // the K largest in order, then candidates
     __shared__ int count;
     const T* row = x + (size_t)blockIdx.x * cols;
     for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;

@@ -11,10 +11,10 @@
 // block  = [32, "COLS"]
 // ///
 //
-// The other choice: the lane runs along out, so writes are full lines and reads touch 32 sectors. Usually the better of
-// the two, for the unused part of a sector that was read stays in L1, where the block's other columns find it, while a
-// partly written sector must be merged in L2. Limit: sectors read. After G. Ruetsch and P. Micikevicius, Optimizing
-// Matrix Transpose in CUDA (2009).
+// The other choice: the lanes of a warp go along out, so writes are full lines, and each read accesses 32 sectors. This
+// is usually the faster of the two: the unused part of a sector that was read stays in L1, where the block's other
+// columns find it, but a partly written sector must be merged in L2. Limit: sectors read. After G. Ruetsch and P.
+// Micikevicius, Optimizing Matrix Transpose in CUDA (2009).
 
 // x [rows, cols], out [cols, rows]; block (32, COLS): x is the row of x, the column of out.
 extern "C" __global__ void __launch_bounds__(32 * COLS)

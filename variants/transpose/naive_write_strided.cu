@@ -9,9 +9,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// A warp reads 128 contiguous bytes and writes them to 32 different rows of out: 32 sectors of 32 bytes for 4 useful
-// bytes each. L2 joins the pieces of a sector only if the blocks that write the others come soon enough. Limit: sectors
-// written. After G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose in CUDA (2009).
+// A warp reads 128 contiguous bytes and writes them to 32 different rows of out: 32 sectors of 32 bytes, of which only
+// 4 bytes are useful. L2 combines the writes to a sector only if the blocks that write its other bytes run soon enough.
+// Limit: sectors written. After G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose in CUDA (2009).
 
 // x [rows, cols], out [cols, rows]; block (32, ROWS): x is the column.
 extern "C" __global__ void __launch_bounds__(32 * ROWS)

@@ -10,21 +10,22 @@
 // block  = ["16 * ROWS"]
 // ///
 //
-// A thread reads four float4 below each other, transposes the 4x4 in registers (which needs no instruction, because the
-// compiler only renames registers) and passes four float4 through shared memory to the thread that writes them: a
-// quarter of the load and store instructions of the previous variant, global and shared, and 64 bytes in flight per
-// thread and 4x4. The tile is not padded but swizzled: the float4 of a row are permuted by an xor, so that both the
-// store and the load of every eight lanes cover all banks once. Tiles are taken in bands of BAND tile rows, column by
-// column, so that blocks running together touch compact parts of both matrices. Limit: memory bandwidth; reads and
-// writes alternate on the same bus. Rows whose length does not divide by 4 fall back to scalar accesses on that side.
-// After G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose in CUDA (2009), and the xor layouts of CUTLASS.
+// A thread reads float4 from four consecutive rows and transposes the 4x4 elements in registers. This takes no
+// instruction, because the compiler only renames registers. Then it passes four float4 through shared memory to the
+// thread that writes them. So a thread executes a quarter of the load and store instructions of the previous variant,
+// global and shared, and has 64 bytes in flight for each 4x4. The tile is swizzled instead of padded: the float4 of a
+// row are permuted by an xor, so that the stores and the loads of every eight lanes use each bank once. Tiles are
+// processed in bands of BAND tile rows, column by column, so that blocks that run together access compact parts of both
+// matrices. Limit: memory bandwidth; reads and writes alternate on the same bus. If a row length is not a multiple of
+// 4, accesses on that side are scalar. After G. Ruetsch and P. Micikevicius, Optimizing Matrix Transpose in CUDA
+// (2009), and the xor layouts of CUTLASS.
 
 #define PIECES (16 / ROWS)  // 4 x 4 pieces per thread
 
-// Place of float4 number q in row c of the tile, 16 to a row.
+// Return the index of float4 number q in row c of the tile, which has 16 per row.
 __device__ __forceinline__ int swizzle(int c, int q) { return c * 16 + (q ^ (c / 4 % 16)); }
 
-// x [rows, cols], out [cols, rows]; a block turns 64 x 64, a thread PIECES of 4 x 4.
+// x [rows, cols], out [cols, rows]; a block transposes 64 x 64 elements, a thread PIECES of 4 x 4.
 extern "C" __global__ void __launch_bounds__(16 * ROWS)
     transpose_vectorised(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
     __shared__ float4 tile[64 * 16];  // [column][row / 4], swizzled

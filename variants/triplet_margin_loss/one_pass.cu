@@ -22,8 +22,8 @@
 // args   = ["losses", "loss", "rows", "micro"]
 // ///
 //
-// The gradients of a row need only its own two distances. The block that has added them up reads its three rows again,
-// from L1 or L2, and writes the gradients. Limit: 4 bytes (2) per access.
+// The gradients of a row depend only on its own two distances. The block that has computed them reads its three rows
+// again, from L1 or L2, and writes the gradients. Limit: 4 bytes (2 in bf16) per access.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -31,10 +31,10 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// PyTorch adds 1e-6 to each difference, so that a distance of 0 has a slope.
+// Return x - y + 1e-6. PyTorch adds 1e-6 to each difference, so that a distance of 0 has a derivative.
 __device__ __forceinline__ float difference(float x, float y) { return x - y + 1e-6f; }
 
-// The loss of a row; the factors of its differences in the gradient go to `near` and `far`.
+// Return the loss of a row; store the factors of its differences in the gradient in `near` and `far`.
 __device__ __forceinline__ float loss_of_row(float positive, float negative, float scale, float& near, float& far) {
     const float loss = 1.0f + positive - negative;
     near = loss >= 0.0f && positive > 0.0f ? scale / positive : 0.0f;
@@ -42,13 +42,13 @@ __device__ __forceinline__ float loss_of_row(float positive, float negative, flo
     return fmaxf(loss, 0.0f);
 }
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int threads>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[threads / 32];
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
-    __syncthreads();  // the sums of the call before have been read
+    __syncthreads();  // all threads have read the sums of the previous call
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x >= 32) return 0.0f;
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradients(const T* __restrict__ anchor, const T* __restrict__ positive, const T* __restrict__ negative,
                        T* __restrict__ danchor, T* __restrict__ dpositive, T* __restrict__ dnegative,
                        float* __restrict__ losses, int rows, int cols, int micro) {
-    // all tensors [rows][cols]; losses [rows]; a block has a row
+    // all tensors [rows][cols]; losses [rows]; one block per row
     __shared__ float factors[2];
     const size_t first = (size_t)blockIdx.x * cols;
     float near = 0.0f, far = 0.0f;
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_losses(const float* __restrict__ losses, float* __restrict__ loss, int rows, int micro) {
     // losses [rows]; loss [1]; one block of 1024 threads
-    float sum = 0.0f, excess = 0.0f;  // Kahan's sum: a float that collects many losses one by one loses their digits
+    float sum = 0.0f, excess = 0.0f;  // Kahan summation, because many losses would lose digits
     for (int i = threadIdx.x; i < rows; i += 1024) {
         const float wanted = losses[i] - excess, next = sum + wanted;
         excess = (next - sum) - wanted;

@@ -31,8 +31,9 @@
 // args   = ["losses", "loss", "rows", "micro"]
 // ///
 //
-// All loads of a row are in flight together, and nothing is read again. Short rows share a block. STREAM marks accesses
-// evict-first. Limit: HBM, at six arrays; rows that no vector divides have narrower accesses.
+// All loads of a row are in flight together, and nothing is read again. Short rows share a block. STREAM marks all
+// accesses evict-first in L2. Limit: HBM, six arrays; if the row length is not a multiple of a vector, narrower
+// accesses.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
@@ -40,10 +41,10 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef RowPart<T, COLS, LANES, THREADS> Row;
 
-// PyTorch adds 1e-6 to each difference, so that a distance of 0 has a slope.
+// Return x - y + 1e-6. PyTorch adds 1e-6 to each difference, so that a distance of 0 has a derivative.
 __device__ __forceinline__ float difference(float x, float y) { return x - y + 1e-6f; }
 
-// The loss of a row; the factors of its differences in the gradient go to `near` and `far`.
+// Return the loss of a row; store the factors of its differences in the gradient in `near` and `far`.
 __device__ __forceinline__ float loss_of_row(float positive, float negative, float scale, float& near, float& far) {
     const float loss = 1.0f + positive - negative;
     near = loss >= 0.0f && positive > 0.0f ? scale / positive : 0.0f;
@@ -51,13 +52,13 @@ __device__ __forceinline__ float loss_of_row(float positive, float negative, flo
     return fmaxf(loss, 0.0f);
 }
 
-// The sum over a block, in a fixed order, in thread 0.
+// Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int threads>
 __device__ __forceinline__ float block_sum(float value) {
     __shared__ float warps[threads / 32];
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
-    __syncthreads();  // the sums of the call before have been read
+    __syncthreads();  // all threads have read the sums of the previous call
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x >= 32) return 0.0f;
@@ -73,7 +74,8 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
                        float* __restrict__ losses, int rows, int micro) {
     // all tensors [rows][COLS]; losses [rows]
     __shared__ float sums[ROWS_PER_BLOCK][(THREADS + 31) / 32][2];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     Row a, p, n;
     a.load<STREAM>(anchor, row, row < rows);
     p.load<STREAM>(positive, row, row < rows);
@@ -116,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_losses(const float* __restrict__ losses, float* __restrict__ loss, int rows, int micro) {
     // losses [rows]; loss [1]; one block of 1024 threads
-    float sum = 0.0f, excess = 0.0f;  // Kahan's sum: a float that collects many losses one by one loses their digits
+    float sum = 0.0f, excess = 0.0f;  // Kahan summation, because many losses would lose digits
     for (int i = threadIdx.x; i < rows; i += 1024) {
         const float wanted = losses[i] - excess, next = sum + wanted;
         excess = (next - sum) - wanted;
