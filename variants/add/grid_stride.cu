@@ -10,8 +10,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Blocks are started once instead of once per 256 elements (Harris, "CUDA Pro Tip: Write Flexible Kernels with
-// Grid-Stride Loops", 2013). Still two 4-byte loads in flight per thread: latency limits it as on the previous variant.
+// Blocks are started once instead of once per BLOCK elements (Harris, "CUDA Pro Tip: Write Flexible Kernels with
+// Grid-Stride Loops", 2013). Limit: latency, as in the previous variant, because each thread still has only two loads
+// of 4 bytes in flight.
 extern "C" __global__ void add_grid_stride(const float* __restrict__ a, const float* __restrict__ b,
                                            float* __restrict__ out, int n) {
     // a, b, out [n]

@@ -10,9 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Two 16-byte loads per thread put 64 KB in flight per SM and quarter the instructions (Luitjens, "CUDA Pro Tip:
-// Increase Performance with Vectorized Memory Access", 2013). The n % 4 elements that are left over go to the first
-// threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
+// Two loads of 16 bytes per thread keep 64 KB per multiprocessor in flight, with a quarter of the instructions
+// (Luitjens, "CUDA Pro Tip: Increase Performance with Vectorized Memory Access", 2013). The last n % 4 elements are
+// processed by the first threads of the grid. Limit: HBM, and the start and the end of each block, when its threads
+// have nothing in flight.
 extern "C" __global__ void add_vec4(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                                     int n) {
     // a, b, out [n], all aligned to 16 bytes

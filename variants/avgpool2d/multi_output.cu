@@ -29,12 +29,12 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// With 2x2 windows at stride 2 and COLUMNS = 2 a thread reads one float4 of each row and writes one float2: every
-// sector is used whole by one instruction, and a full SM has 64 KB in flight per row of outputs. Overlapping windows
-// (3x3 at stride 2) share their columns in registers; ROWS > 1 shares input rows as well, which saves L2 traffic. The
-// sizes are macros, so the divisions are multiplications and bounds that cannot be passed cost nothing. The vectors'
-// width follows from what W and COLUMNS * STRIDE divide by; rows of odd length fall back to scalar loads. Limit: HBM;
-// with bf16 a thread of COLUMNS = 2 moves half the bytes, COLUMNS = 4 as many.
+// With 2x2 windows at stride 2 and COLUMNS = 2, a thread reads one float4 of each row and writes one float2: each
+// instruction uses whole sectors, and a full multiprocessor has 64 KB in flight per row of outputs. Overlapping windows
+// (3x3 at stride 2) share their columns in registers; with ROWS > 1 they share input rows as well, which saves L2
+// traffic. The sizes are macros, so divisions become multiplications, and bounds checks that can never fail cost
+// nothing. Vectors are as wide as W and COLUMNS * STRIDE allow; rows of odd length need scalar loads. Limit: HBM. In
+// bf16, COLUMNS = 4 moves as many bytes per thread as COLUMNS = 2 in float32.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -43,19 +43,19 @@ typedef float T;
 #endif
 constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
-constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns under a thread's outputs
+constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns that a thread's outputs depend on
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr bool step_and_row_divide_by(int width) { return W % width == 0 && COLUMNS * STRIDE % width == 0; }
 constexpr int WIDTH = BF16 && step_and_row_divide_by(8) ? 8
                       : step_and_row_divide_by(4)       ? 4
                       : step_and_row_divide_by(2)       ? 2
                                                         : 1;
-constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
+constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // extra columns to the left, so that vectors are aligned
 constexpr int VECTORS = (SHIFT + NEEDED + WIDTH - 1) / WIDTH;
 constexpr bool COLUMNS_INSIDE = PADDING == 0 && (COLUMN_GROUPS - 1) * COLUMNS * STRIDE + VECTORS * WIDTH <= W;
 constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + INPUT_ROWS <= H;
 
-// Copied whole, where a structure of __nv_bfloat16 would be copied member by member.
+// A type that is copied as a whole; a structure of __nv_bfloat16 would be copied member by member.
 template <int BYTES>
 struct Raw;
 template <>
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int left = column * STRIDE - PADDING - SHIFT;  // a multiple of WIDTH
     const T* image = x + (size_t)plane * ((size_t)H * W);
 
-    float sum[ROWS][NEEDED];  // over the rows of each output's window, for each input column
+    float sum[ROWS][NEEDED];  // for each input column, the sum over the rows of each output's window
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         Vector<WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
-            const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
+            const int z = left + k * WIDTH;  // a vector is inside the row or outside, never across its end
             const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)0.0f;

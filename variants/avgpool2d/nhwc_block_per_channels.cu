@@ -23,10 +23,10 @@
 // programmatic = true
 // ///
 //
-// Where the window is the whole image there is one output for each channel. One thread for each would read all pixels
-// one after the other; here ROWS threads read every ROWS-th pixel each, and their sums are added in shared memory.
-// COLUMNS vectors of up to 16 bytes are at least 128 bytes that lie together; with fewer of them, one image of few
-// channels has several blocks. Limit: HBM; for few channels the loads' latency.
+// If the window is the whole image, there is one output per channel. One thread per output would read all pixels one
+// after the other. Here ROWS threads read every ROWS-th pixel each, and their sums are added in shared memory. COLUMNS
+// vectors of up to 16 bytes are usually 128 contiguous bytes or more; with fewer vectors per block, an image with few
+// channels has several blocks. Limit: HBM; for few channels the latency of the loads.
 #include <opbench/overlap.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -13,10 +13,10 @@
 // args   = ["x", "out", "n", "c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
-// store is contiguous whatever the stride, and all of them find the same window. Limits: three integer divisions per
-// output, loads of one element, and a loop whose bounds are known only at run time, so that each load waits for the
-// last.
+// The first variant for nhwc: neighbouring threads process neighbouring channels of one pixel, so every load and store
+// is contiguous whatever the stride is, and all of them have the same window. Limits: three integer divisions per
+// output, loads of one element, and a loop whose bounds are known only at run time, so each load waits for the previous
+// one.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -29,11 +29,11 @@
 // args   = ["x", "out", "n"]
 // ///
 //
-// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels: 4 floats or 8 bf16, added up in
-// float. With 2x2 at stride 2 each thread has four such loads in flight, 64 KB per SM and more. Of overlapping windows
-// (3x3 at stride 2) neighbouring outputs in one thread share the columns and rows between them: 15 loads for two
-// outputs instead of 18, 25 for four instead of 36; without that the L1 and L2 caches serve the repeats. Limit: HBM,
-// and for small images that there are too few threads: then one output per thread is best.
+// A thread loads the widest vector of up to 16 bytes that divides the channels of a pixel: 4 floats or 8 bf16, added up
+// in float. With 2x2 windows at stride 2, each thread has four such loads in flight, 64 KB per multiprocessor and more.
+// With overlapping windows (3x3 at stride 2), neighbouring outputs of one thread share columns and rows: 15 loads for
+// two outputs instead of 18, 25 for four instead of 36. The L1 and L2 caches serve the other repeated loads. Limit:
+// HBM; for small images too few threads, and then one output per thread is fastest.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -41,12 +41,12 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int WIDTH = C % LANES == 0 ? LANES : C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1;
-constexpr int PACKS = C / WIDTH;  // of a pixel
+constexpr int PACKS = C / WIDTH;  // vectors of a pixel
 constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE + WINDOW;
-// Every window, also those of the last group.
+// Whether all windows are inside of the image, also those of the last group.
 constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 
 typedef Packed<T, WIDTH> Pack;

@@ -17,9 +17,9 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// Where the window is the whole image, as before a classifier or in squeeze and excitation, there is one output for each
-// plane: a thread per output would leave most of the GPU idle and read with a stride of a plane. Here a warp reads its
-// plane in vectors of up to 16 bytes, four in flight per lane. Limit: HBM; for few planes the latency of the loads.
+// If the window is the whole image, as before a classifier or in squeeze-and-excitation, there is one output per plane.
+// One thread per output would leave most of the GPU idle and read with a stride of a plane. Here a warp reads its plane
+// in vectors of up to 16 bytes, four in flight per lane. Limit: HBM; for few planes the latency of the loads.
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(32 * PLANES)
     avgpool2d_warp_per_plane(const Pack* __restrict__ x, T* __restrict__ out, int planes) {
     // x [planes][VECTORS]; out [planes]
     const int plane = blockIdx.x * PLANES + threadIdx.y;
-    if (plane >= planes) return;  // a whole warp
+    if (plane >= planes) return;  // true for whole warps only, so shuffles stay safe
     const Pack* source = x + (size_t)plane * VECTORS;
     float sum = 0.0f;
 #pragma unroll 4

@@ -20,10 +20,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q"]
 // ///
 //
-// The loops over the window unroll, so all its loads are issued before the first addition, and a window without
-// padding needs no bounds at all, because its last row and column lie inside by the definition of p and q. Limits: the
-// divisions; loads of one element, which at stride 2 use every second one of a sector per
-// instruction; stores of one element.
+// The loops over the window are unrolled, so all its loads are issued before the first addition. A window without
+// padding needs no bounds checks, because its last row and column are inside by the definition of p and q. Limits: the
+// divisions; loads of one element, which at stride 2 use only every second element of a sector; stores of one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

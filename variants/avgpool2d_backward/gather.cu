@@ -16,9 +16,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: each pixel is written once, by one thread, whether a window covers it or none does; nothing is
-// cleared first and a sum's order is that of the windows. Limits: divisions by sizes known only at run time, and a
-// quotient for each window of each pixel.
+// The first variant: each pixel is written once, by one thread, even if no window covers it; so nothing has to be
+// cleared first, and the order of each sum is that of the windows. Limits: divisions by sizes known only at run time,
+// and one division for each window of each pixel.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -36,13 +36,13 @@ extern "C" __global__ void avgpool2d_backward_gather(const T* __restrict__ dout,
 #if NHWC
     const unsigned pixel = i / (unsigned)c % pixels;
     const T* gradient = dout + (size_t)(i / (unsigned)c / pixels) * p * q * c + i % (unsigned)c;
-    const size_t step = c;  // from a pixel to the next
+    const size_t step = c;  // from one pixel to the next
 #else
     const unsigned pixel = i % pixels;
     const T* gradient = dout + (size_t)(i / pixels) * p * q;
     const size_t step = 1;
 #endif
-    // The windows over it: those that start at most `window` - 1 before it, in the padded image.
+    // The windows that contain the pixel: those that start at most `window` - 1 before it, in the padded image.
     const int y = (int)(pixel / (unsigned)w) + padding, z = (int)(pixel % (unsigned)w) + padding;
     const int top = y < window ? 0 : (y - window) / stride + 1, bottom = min(y / stride, p - 1);
     const int left = z < window ? 0 : (z - window) / stride + 1, right = min(z / stride, q - 1);

@@ -28,9 +28,9 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels, and the STRIDE x STRIDE pixels over
-// which windows begin together: at 2x2 windows that touch, one load, one quotient and four stores. Limit: HBM, all
-// except a fifth of it writes.
+// A thread uses the widest vector of up to 16 bytes that divides the channels of a pixel, and computes a tile of STRIDE
+// x STRIDE pixels. With 2x2 windows at stride 2 this is one load, one division and four stores. Limit: HBM; four fifths
+// of the traffic are writes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -38,17 +38,17 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 constexpr int ROW_TILES = (H + STRIDE - 1) / STRIDE, COLUMN_TILES = (W + STRIDE - 1) / STRIDE;
-// Windows over a tile, counted from the one that starts (padding apart) where the tile does.
+// Windows that cover a tile, counted from the one that starts (apart from the padding) where the tile starts.
 constexpr int FIRST = WINDOW - 1 >= PADDING ? -((WINDOW - 1 - PADDING) / STRIDE) : 1;
 constexpr int OVER = (STRIDE - 1 + PADDING) / STRIDE - FIRST + 1;
-constexpr int BEFORE = FIRST * STRIDE - PADDING;  // where the first begins, from the tile's own begin
-typedef PACK Pack;                                // what one load or store moves
+constexpr int BEFORE = FIRST * STRIDE - PADDING;  // start of the first window, relative to the tile's start
+typedef PACK Pack;                                // the vector of one load or store
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-// How many of a window's positions count along one axis.
+// Return how many positions of a window count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {
 #if INSIDE && PADDING > 0
     const int first = window * STRIDE - PADDING;

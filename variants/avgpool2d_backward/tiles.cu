@@ -30,10 +30,10 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// At 2x2 windows that touch, a thread of COLUMNS = 2 reads a float2 and writes two float4. Tiles start at multiples of
-// the stride, so that which window covers which pixel is known to the compiler, whatever the padding; overlapping
-// windows' gradients are shared in registers. The vectors' width follows from what W and the tile divide by; rows of
-// odd length fall back to scalars. Limit: HBM, all except a fifth of it writes.
+// With 2x2 windows at stride 2 and COLUMNS = 2, a thread reads a float2 and writes two float4. Tiles start at multiples
+// of the stride, so the compiler knows which window covers which pixel, whatever the padding is; the gradients of
+// overlapping windows are shared in registers. Vectors are as wide as W and the tile allow; rows of odd length need
+// scalar accesses. Limit: HBM; four fifths of the traffic are writes.
 
 #include <opbench/vectors.cuh>
 #include <opbench/window_tiles.cuh>
@@ -45,7 +45,7 @@ typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
 constexpr int GRADIENT_WIDTH = Tiles::gradient_width(BF16 ? 8 : 4, Q);
 
-// How many of a window's positions count along one axis.
+// Return how many positions of a window count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {
 #if INSIDE && PADDING > 0
     const int first = window * STRIDE - PADDING;

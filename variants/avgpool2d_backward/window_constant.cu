@@ -30,8 +30,8 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// The loops over the windows above a pixel unroll, and divisions are multiplications; windows that touch without
-// overlapping cost one load per pixel. Limits: one element per load and store.
+// The loops over the windows that cover a pixel are unrolled, and divisions become multiplications; windows that do not
+// overlap cost one load per pixel. Limits: one element per load and store.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -40,7 +40,7 @@ typedef float T;
 #endif
 constexpr int OVER = (WINDOW + STRIDE - 1) / STRIDE;  // windows that may cover a pixel, along one axis
 
-// How many of a window's positions count along one axis.
+// Return how many positions of a window count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {
 #if INSIDE && PADDING > 0
     const int first = window * STRIDE - PADDING;
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * W)) return;
 #if NHWC
-    constexpr int STEP = C;  // from a pixel to the next
+    constexpr int STEP = C;  // from one pixel to the next
     const unsigned pixel = i / C % (H * W);
     const T* gradient = dout + (size_t)(i / C / (H * W)) * (P * Q * C) + i % C;
 #else

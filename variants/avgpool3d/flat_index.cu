@@ -17,10 +17,10 @@
 // ]
 // ///
 //
-// No thread is idle, whatever the shape: a line fills blocks as a volume does, and rows need not be long. Limits: four
-// divisions by numbers that the compiler does not know; a thread waits for each load of its window in turn.
+// No thread is idle, whatever the shape is: a line fills blocks as well as a volume, and rows can be short. Limits:
+// four divisions by sizes that the compiler does not know; a thread waits for each load of its window in turn.
 
-// The mean of a window of a volume [d][h][w].
+// Return the mean of a window of a volume [d][h][w].
 __device__ __forceinline__ float mean_of_window(const float* __restrict__ volume, int z, int row, int column, int d,
                                                 int h, int w, int window_d, int window_h, int window_w, int padding_d,
                                                 int padding_h, int padding_w, int stride) {

@@ -16,11 +16,11 @@
 // ]
 // ///
 //
-// The first variant: rows and columns of the output come from the grid, so that only the plane needs a division.
-// Limits: on lines most rows of threads are idle; the windows are known only at run time, so that a thread waits for
-// each load in turn.
+// The first variant: rows and columns of the output come from the grid, so only the plane needs a division. Limits: if
+// the image is a line, most rows of threads are idle; the window sizes are known only at run time, so a thread waits
+// for each load in turn.
 
-// The mean of a window of a volume [d][h][w].
+// Return the mean of a window of a volume [d][h][w].
 __device__ __forceinline__ float mean_of_window(const float* __restrict__ volume, int z, int row, int column, int d,
                                                 int h, int w, int window_d, int window_h, int window_w, int padding_d,
                                                 int padding_h, int padding_w, int stride) {

@@ -23,9 +23,9 @@
 // args   = ["x", "out", "n * c", "d", "h", "w", "z", "p", "q"]
 // ///
 //
-// The loops over the window unroll, so that its loads are issued before the first addition. An axis without padding
-// needs no bounds, because the last window ends inside it. Limits: the divisions; loads of 4 bytes, each element loaded
-// by all windows that contain it.
+// The loops over the window are unrolled, so its loads are issued before the first addition. An axis without padding
+// needs no bounds checks, because the last window ends inside of it. Limits: the divisions; loads of 4 bytes; each
+// element is loaded by all windows that contain it.
 
 // x [volumes][d][h][w], out [volumes][depth][p][q], fewer than 2^32 elements
 extern "C" __global__ void __launch_bounds__(BLOCK)

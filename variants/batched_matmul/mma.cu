@@ -43,12 +43,13 @@
 // where     = ["BM == BN"]
 // ///
 //
-// The tensor cores multiply a 16 x 16 by a 16 x 8 matrix in one instruction. An operand that is contiguous along k is
-// read from shared memory by ldmatrix; one that is contiguous along m or n is copied in that order, and ldmatrix
-// transposes it, so that no order needs a pass of its own. Copies by cp.async run STAGES steps ahead. Consecutive blocks
-// are tiles of one matrix, whose operands L2 holds. Floats become two TF32 numbers each in registers. Limit: mma.sync,
-// which reaches about 62 % of Hopper's tensor cores. After CUTLASS 2's multistage kernels for Ampere; H. Ootomo and
-// R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// A tensor core multiplies a 16 x 16 by a 16 x 8 matrix in one instruction. An operand that is contiguous along k is
+// read from shared memory by ldmatrix. An operand that is contiguous along m or n is copied in that order, and ldmatrix
+// transposes it, so no order needs a separate pass. cp.async copies run ahead by several stages. Consecutive blocks
+// compute tiles of the same matrix, so L2 holds its operands. Floats are split into two TF32 numbers each, in
+// registers. Limit: mma.sync, which reaches about 62 % of the rate of Hopper's tensor cores. After CUTLASS 2's
+// multistage kernels for Ampere; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores
+// (2022).
 
 #include <opbench/depth_rows.cuh>
 #include <opbench/epilogue.cuh>
@@ -64,11 +65,11 @@ typedef P::T T;
 #if A_COLUMNS && B_COLUMNS
 // Fill a stage with a [depth][m] and b [n][depth].
 struct DepthAndRows {
-    static constexpr bool endless = true;  // copies zeros beyond the end of the depth
+    static constexpr bool endless = true;  // copies zeros after the end of the depth
     unsigned char* const memory;
     DepthRows<Tile, WideA<Tile>, M_ALIGNED> a;
     Rows<Tile, BN, K_ALIGNED> b;
-    int left;  // the depth that is left from this thread's chunk of b on
+    int left;  // the remaining depth, from this thread's chunk of b on
 
     __device__ __forceinline__ DepthAndRows(unsigned char* memory, const T* a, const T* b, int m0, int n0, int m, int n,
                                             int k)
@@ -80,7 +81,7 @@ struct DepthAndRows {
         left -= Tile::bk;
     }
 };
-// A warp that reads fragments of such a stage: of a as DepthWarp does, of b as Warp does.
+// A warp that reads fragments of such a stage: a as DepthWarp does, b as Warp does.
 struct Lanes : Warp<Tile> {
     typedef InOrder Order;
     DepthWarp<Tile> by_depth;

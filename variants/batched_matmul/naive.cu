@@ -12,8 +12,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one word for the warp, and b is
-// coalesced if it is stored by rows. By columns each lane reads another line of b. Limit: two loads per multiply-add.
+// The first variant. The lanes of a warp compute neighbouring columns of out: stores are coalesced, all lanes read the
+// same word of a, and b is coalesced if it is stored by rows. If b is stored by columns, each lane reads another line.
+// Limit: two loads per multiply-add.
 
 // a [batch][m][k] or [batch][k][m] (A_COLUMNS), b [batch][k][n] or [batch][n][k] (B_COLUMNS), out [batch][m][n]
 extern "C" __global__ void __launch_bounds__(32 * ROWS)

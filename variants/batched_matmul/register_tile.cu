@@ -15,16 +15,16 @@
 // block  = ["BM * BN // 64"]
 // ///
 //
-// For each k a thread reads 16 numbers from shared memory, four at a time, for 64 multiply-adds. Both tiles are stored
-// [k][row or column] for these reads: an operand that is contiguous along k is transposed on its way, by four scalar
-// stores, which a padding of 4 words keeps apart; the other kind is stored as it was loaded. Limit: each step loads,
-// waits and then computes; then the rate of the CUDA cores. After "kernel 6" of S. Boehm, How to Optimize a CUDA Matmul
-// Kernel (2022).
+// For each k, a thread reads 16 elements from shared memory, four at a time, for 64 multiply-adds. Both tiles are
+// stored as [k][row or column] for these reads. An operand that is contiguous along k is transposed while it is stored,
+// by four scalar stores, and a padding of 4 words reduces their bank conflicts; the other kind is stored as it was
+// loaded. Limit: each step loads, waits and then computes; then the rate of the CUDA cores. After "kernel 6" of S.
+// Boehm, How to Optimize a CUDA Matmul Kernel (2022).
 
 constexpr int THREADS = BM * BN / 64, LANES_N = BN / 8, LANES_M = BM / 8;
 
-// Load four neighbours of x [rows][cols] from (row, col), col a multiple of 4; zeros outside. `aligned`: 4 divides cols,
-// so that the four are all inside or all outside, and 16-byte aligned.
+// Load four neighbours of x [rows][cols] from (row, col), col a multiple of 4; zeros outside. `aligned`: cols is a
+// multiple of 4, so that the four are all inside or all outside, and 16-byte aligned.
 __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, int col, int rows, int cols,
                                         bool aligned) {
     const float* p = x + (size_t)row * cols + col;
@@ -66,7 +66,7 @@ struct Operand {
 };
 
 // a [batch][m][k] or [batch][k][m] (A_COLUMNS), b [batch][k][n] or [batch][n][k] (B_COLUMNS), out [batch][m][n]; a
-// thread has 4 x 4 outputs four times, half a tile apart in both directions.
+// thread computes four squares of 4 x 4 outputs, half a tile apart in both directions.
 extern "C" __global__ void __launch_bounds__(THREADS)
     batched_matmul_register_tile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                                  int batch, int m, int n, int k) {
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int c = 0; c < 8; ++c) sum[r][c] += rows[r] * columns[c];
         }
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
 #pragma unroll
     for (int r = 0; r < 8; ++r) {

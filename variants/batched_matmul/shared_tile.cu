@@ -14,10 +14,11 @@
 // block  = ["TILE", "TILE"]
 // ///
 //
-// Each loaded value is used TILE times. Threads of a warp load along the contiguous dimension of either order, and
-// write the tile in the order of the products, so that the loop is the same for all orders; a column of padding keeps
-// transposed stores free of bank conflicts. Tiles of one matrix follow each other, so that its operands stay in L2.
-// Limit: two shared loads for one multiply-add. From the CUDA C++ Programming Guide, "Shared Memory".
+// Each loaded value is used TILE times. The threads of a warp load along the contiguous dimension of either order, and
+// store the tile in the order of the products, so the loop is the same for all orders. A column of padding keeps
+// transposed stores free of bank conflicts. Tiles of one matrix have consecutive block indices, so its operands stay in
+// L2. Limit: each multiply-add needs a load of a and one of b from shared memory. From the CUDA C++ Programming Guide,
+// "Shared Memory".
 
 // a [batch][m][k] or [batch][k][m] (A_COLUMNS), b [batch][k][n] or [batch][n][k] (B_COLUMNS), out [batch][m][n]
 extern "C" __global__ void __launch_bounds__(TILE* TILE)
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(TILE* TILE)
     b += (size_t)matrix * k * n;
     float sum = 0.0f;
     for (int base = 0; base < k; base += TILE) {
-        // Zeros beyond the edge add nothing, so the inner loop needs no bounds.
+        // Zeros after the last row, column or k add nothing, so the inner loop needs no bounds checks.
         if (A_COLUMNS)
             a_tile[x][y] = row0 + x < m && base + y < k ? a[(size_t)(base + y) * m + row0 + x] : 0.0f;
         else
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(TILE* TILE)
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < TILE; ++i) sum += a_tile[y][i] * b_tile[i][x];
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
     if (row0 + y < m && col0 + x < n) out[((size_t)matrix * m + row0 + y) * n + col0 + x] = sum;
 }

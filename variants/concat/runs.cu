@@ -14,11 +14,11 @@
 // args   = ["a", "b", "out", "outer", "run1", "run2"]
 // ///
 //
-// Whatever the layout, a run of a and a run of b lie one after the other in out, again and again: for every image in
-// nchw, for every pixel in nhwc. Limits: one element per load and store; in nhwc a run is no longer than the channels,
-// so a block is partly idle and its threads stride over very many short runs.
+// In any layout, out consists of a run of a followed by a run of b, repeated: for every image in nchw, for every pixel
+// in nhwc. Limits: one element per load and store; in nhwc a run is only as long as the channels, so a block is partly
+// idle, and its threads loop over very many short runs.
 #if BF16
-typedef unsigned short T;  // elements are copied, never looked into
+typedef unsigned short T;  // the bits of a bf16, because this kernel only copies
 #else
 typedef float T;
 #endif

@@ -21,16 +21,16 @@
 // args   = ["a", "b", "out", { u32 = "outer * (run1 + run2) // lanes" }]
 // ///
 //
-// A lane copies the longest vector of up to 16 bytes that divides both runs; no lane is idle, however short the runs,
-// and the flat index costs one multiplication and shift. STREAM marks loads and stores evict-first. Limit: HBM. Runs of
-// odd length fall back to narrower accesses.
+// A thread copies the longest vector of up to 16 bytes that divides both runs. No thread is idle, however short the
+// runs are, and the division of the flat index costs one multiplication and a shift. STREAM marks loads and stores
+// evict-first in L2. Limit: HBM. Runs of odd length need narrower accesses.
 #if BF16
 typedef unsigned short T;
 #else
 typedef float T;
 #endif
 constexpr unsigned FIRST = RUN1 / LANES, SECOND = RUN2 / LANES, BOTH = FIRST + SECOND;  // vectors of a run
-typedef PACK Pack;                                                                      // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
 __device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 

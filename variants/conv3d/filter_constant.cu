@@ -34,8 +34,8 @@
 // ] }]
 // ///
 //
-// Loads of a filter row are in flight together, no product waits for a comparison of the loop, and a plane or row of
-// the filter that lies outside of the volume is tested once. Limit: still two loads for each product.
+// The loads of a filter row are in flight together, no product waits for a comparison of the loop, and the bounds of a
+// plane or row of the filter are tested once. Limit: still two loads for each product.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -45,7 +45,7 @@ typedef float T;
 
 struct Sizes {
     int n, c, d, h, w, k, padding_d, padding_h, padding_w;
-    int group_channels, group_filters;  // channels that an output channel sees; output channels of a group
+    int group_channels, group_filters;  // channels that an output channel depends on; output channels of a group
     int z, p, q;                        // depth, height and width of the output
 };
 

@@ -26,9 +26,9 @@
 // ] }]
 // ///
 //
-// An element of the volume is loaded once for FILTERS products, and the filters come from shared memory, where all
-// threads of a block read the same word. The depth of the sum goes through shared memory in chunks of CHUNK elements,
-// so filters of any size fit. Limit: one load for FILTERS products, and the index arithmetic of an element; in nhwc
+// An element of the volume is loaded once for FILTERS products. The filters come from shared memory, where all threads
+// of a block read the same word. The depth of the sum is copied to shared memory in chunks of CHUNK elements, so
+// filters of any size fit. Limit: one load for FILTERS products, and the index arithmetic of an element; in nhwc
 // neighbouring threads read elements that are c apart.
 #if BF16
 #include <cuda_bf16.h>
@@ -40,7 +40,7 @@ typedef float T;
 struct Sizes {
     int n, c, d, h, w, k, t, r, s;
     int stride_d, stride_h, stride_w, padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
-    int group_channels, group_filters;  // channels that an output channel sees; output channels of a group
+    int group_channels, group_filters;  // channels that an output channel depends on; output channels of a group
     int z, p, q;                        // depth, height and width of the output
 };
 

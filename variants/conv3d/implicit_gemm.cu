@@ -38,10 +38,10 @@
 // ] }]
 // ///
 //
-// 64 products per 4 loads of 16 bytes from shared memory. A thread fetches for one voxel, so that address and border
-// test change once per filter position, not once per element. Filters are packed beforehand with output channels
-// innermost. Limited by the multiply-add rate; with few channels in a group part of each step is zeros, and with few
-// output channels part of each tile. Idea: Chetlur et al., cuDNN (2014).
+// 4 loads of 16 bytes from shared memory serve 64 products. A thread loads elements of one voxel, so address and border
+// test change once per filter position, not once per element. A first kernel packs the filters with the output channels
+// innermost. Limit: the multiply-add rate; with few channels in a group, part of each step is zeros, and with few
+// output channels, part of each tile. Idea: Chetlur et al., cuDNN (2014).
 
 #include <opbench/vectors.cuh>
 #include <opbench/volume_tiles.cuh>
@@ -50,7 +50,7 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef SquareTiles<BM, BN> Tiles;  // 8 x 8 outputs per thread
 
-// weight [groups][filters][channels][taps] -> packed [groups][taps][channels][pitch], zero beyond the filters
+// weight [groups][filters][channels][taps] -> packed [groups][taps][channels][pitch], zeros after the last filter
 extern "C" __global__ void conv3d_pack_weights(const T* __restrict__ weight, float* __restrict__ packed, int channels,
                                                int filters, int taps, int pitch, int elements) {
     const int index = blockIdx.x * 256 + threadIdx.x;

@@ -44,13 +44,13 @@
 // args   = ["voxels", "weight", "bias?", "out"]
 // ///
 //
-// In nhwc_grouped_mma a block loads, multiplies and stores in turn, and reads a fragment for each tap of each output.
-// Here TMA copies all rows of a tile at the start of a block, up to 220 KB, and warps multiply rows as they arrive. A
-// fragment of mma.m16n8k16 has eight columns of two rows, one in each half of the tile, at two neighbouring taps; the
-// last of three taps is a fragment of mma.m16n8k8. Each fragment is read once, by ldmatrix, and multiplied by the
-// filters of all r rows of outputs that need the row; the sums of these rows stay in registers. A warp has 32 channels,
-// so four lanes transpose their results and write 64 bytes of a voxel. Limit: the first copies, which nothing overlaps,
-// then HBM.
+// In nhwc_grouped_mma, a block loads, multiplies and stores one after the other, and reads a fragment for each tap of
+// each output. Here TMA copies all rows of a tile at the start of a block, up to 220 KB, and warps multiply rows as
+// they arrive. A fragment of mma.m16n8k16 has eight columns of two rows, one in each half of the tile, at two
+// neighbouring taps; the last of three taps is a fragment of mma.m16n8k8. Each fragment is read once, by ldmatrix, and
+// multiplied by the filters of all r rows of outputs that depend on the row; the sums of these rows stay in registers.
+// A warp computes 32 channels, so four lanes transpose their results and write 64 bytes of a voxel. Limit: the first
+// copies, which nothing overlaps, then HBM.
 
 #include <opbench/mma.cuh>
 #include <opbench/tile.cuh>
@@ -60,11 +60,11 @@
 using namespace opbench;
 
 typedef __nv_bfloat16 T;
-constexpr int PARTS = GROUP / 8;  // chunks of 8 channels that an output needs
+constexpr int PARTS = GROUP / 8;  // chunks of 8 channels that an output depends on
 constexpr int TP = 2 * DOWN, TAPS = R * S, WARPS = THREADS / 32;
 constexpr int SLICES = (C + 63) / 64, DOWNWARDS = (P + TP - 1) / TP, ACROSS = (Q + TQ - 1) / TQ;
 
-// Load two 8 x 8 matrices; the first 16 lanes give the addresses of their rows.
+// Load two 8 x 8 matrices; the first 16 lanes provide the addresses of their rows.
 __device__ __forceinline__ void load_two(unsigned (&to)[2], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\n"
                  : "=r"(to[0]), "=r"(to[1])
@@ -78,7 +78,8 @@ __device__ __forceinline__ void mma_half(float (&sum)[4], const unsigned (&a)[2]
                  : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-// Four neighbouring lanes have a word of each of four octets; afterwards each has the four words of one octet.
+// Before: four neighbouring lanes have one word of each of four octets. After: each lane has all four words of one
+// octet.
 __device__ __forceinline__ void transpose_quad(unsigned (&word)[4], int lane) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             const T* __restrict__ bias,
 #endif
                             T* __restrict__ out) {
-    extern __shared__ __align__(1024) unsigned char shared[];  // [IN_H][IN_W][64 channels], then a barrier for each row
+    extern __shared__ __align__(1024) unsigned char shared[];  // [IN_H][IN_W][64 channels], then one barrier per row
     if (threadIdx.x == 0) prefetch_map(&voxels);
     const unsigned memory = shared_address(shared);
     const int slice = blockIdx.x % SLICES * 64, tile = blockIdx.x / SLICES, plane = tile / ACROSS / DOWNWARDS;
@@ -110,7 +111,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         load(memory + row * IN_W * row_bytes, &voxels, barrier, slice, x0 - PADDING_W, y0 - PADDING_H + row, plane);
     });
 
-    // A warp has 32 channels of eight columns. Of each filter, a thread has two neighbouring channels of each tap.
+    // A warp computes 32 channels of eight columns. A thread keeps two neighbouring channels of each tap of its
+    // filters.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int half = warp % 2, column = warp / 2 * 8, first = slice + half * 32;
     unsigned filter[4][PARTS][TAPS] = {}, added[4] = {};
@@ -129,7 +131,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     __syncthreads();
 
-    // Lane l gives ldmatrix the address of column l % 8: in the upper or lower half, at one of two neighbouring taps.
+    // Lane l provides ldmatrix with the address of column l % 8: in the upper or lower half, at one of two neighbouring
+    // taps.
     const int voxel = lane / 8 % 2 * DOWN * IN_W + column + lane % 8 + lane / 16;
     const int x = x0 + column + lane / 4, channel = first + lane % 4 * 8;
     const bool exists = x < Q && channel < C;

@@ -58,10 +58,10 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "group_channels % 4 == 0" }
 // ///
 //
-// The kernel of conv2d/nhwc_mma.cu with a third axis, dilation and groups: taps of the three axes and channels of a
-// group are one depth, so that no step is partly zeros inside, and a bit mask for each output says which taps lie in
-// the volume. Each group is a product of its own. Limited by mma.sync for many channels; with few in a group most of a
-// tile is padding. Idea: CUTLASS, "implicit GEMM convolution".
+// The kernel of conv2d/nhwc_mma with a third axis, dilation and groups. The taps of the three axes and the channels of
+// a group form one depth, so only its last step can contain zeros, and a bit mask for each output marks the taps that
+// are inside the volume. Each group is a separate product. Limit: mma.sync for many channels; with few channels in a
+// group, most of a tile is padding. Idea: CUTLASS, "implicit GEMM convolution".
 
 #include <opbench/epilogue.cuh>
 #include <opbench/products.cuh>
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, (depth + Tile::bk - 1) / Tile::bk, warp, rows);
-    // All that the stores need is computed again, because the main loop has no register left to keep it in.
+    // Compute the values for the stores again, because the main loop has no registers left to keep them.
     const int tiles = (opaque(filters) + BN - 1) / BN;
     const int block = opaque(blockIdx.x), thread = opaque(threadIdx.x), first = opaque(blockIdx.y) * filters;
     const int row = block / tiles * BM + thread / 32 / Tile::warps_n * WM;

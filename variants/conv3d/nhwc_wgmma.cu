@@ -72,10 +72,10 @@
 // ] }]
 // ///
 //
-// The kernel of conv2d/nhwc_wgmma.cu with a third axis and dilation: an im2col tensor map of five dimensions makes TMA
-// read BM windows in turn, along w, h, d and the volumes, of each the voxel at one element of the filter. No thread
-// computes or masks an address, as all threads of nhwc_mma do. Limit: L2, because each voxel is fetched t r s times;
-// with 64 filters also shared memory, as BN is 64 and a product reads as many rows as columns.
+// The kernel of conv2d/nhwc_wgmma with a third axis and dilation. With an im2col tensor map of five dimensions, one TMA
+// instruction reads BM consecutive windows, along w, h, d and the volumes: of each window the voxel at one filter
+// position. No thread computes or masks an address, as all threads of nhwc_mma do. Limit: L2, because each voxel is
+// loaded t r s times; with 64 filters also shared memory, because BN is 64 and a product reads as many rows as columns.
 // Idea: CUTLASS's implicit_gemm for sm90 (warp-specialised, im2col mode).
 
 #include <opbench/consumer_tiles.cuh>

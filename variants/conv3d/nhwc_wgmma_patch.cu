@@ -64,11 +64,11 @@
 // ] }]
 // ///
 //
-// The kernel of conv2d/nhwc_wgmma_patch.cu: slices of the output are its images, and the depth of its product is t
-// slices of the input times channels. One copy loads HEIGHT x 8 voxels of a slice and their border once for all r x s
-// filter elements in it, so that L2 delivers a voxel about 1.4 t times instead of t r s times. 64 filters are the rows
-// of wgmma, so a layer with 64 filters fills the tile. 28 rows divide images of 56 and 28 rows without remainder.
-// Filters pass through a ring of 8 KB stages. Limit: the tensor cores; L2, as each tile reads all filters again.
+// The kernel of conv2d/nhwc_wgmma_patch: slices of the output replace its images, and the depth of the product is t
+// slices of the input times channels. One copy loads HEIGHT x 8 voxels of a slice, with a border, for all r x s filter
+// positions in it, so L2 delivers a voxel about 1.4 t times instead of t r s times. 64 filters are the rows of wgmma,
+// so a layer with 64 filters fills the tile. Images of 56 and 28 rows are multiples of 28 rows. Filters are loaded
+// through a ring of 8 KB stages. Limit: the tensor cores; L2, because each tile reads all filters again.
 
 #include <opbench/patch_sums.cuh>
 #include <opbench/ring.cuh>
@@ -93,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                             VolumeSizes size) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Work::bytes;
-    const int parts = (size.c + BK - 1) / BK, k = size.k;  // parts: of the channels; Work's slices are taps x parts
+    // parts: of the channels; a slice of Work is a pair of tap and part
+    const int parts = (size.c + BK - 1) / BK, k = size.k;
     const Work work(memory, slabs + SLABS, size.n * size.z, size.p, size.q, k, size.t * parts * BK);
     if (threadIdx.x == 0) work.init();
     __syncthreads();

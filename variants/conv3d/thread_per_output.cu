@@ -23,8 +23,8 @@
 // ] }]
 // ///
 //
-// The first variant: the definition of the sum. Neighbouring lanes have neighbouring outputs, voxels in nchw and output
-// channels in nhwc. Limits: two loads and three tests of the borders for each product, and divisions to find the
+// The first variant: the definition of the sum. Neighbouring lanes compute neighbouring outputs: voxels in nchw, output
+// channels in nhwc. Limits: two loads and three border tests for each product, and divisions to compute the
 // coordinates.
 #if BF16
 #include <cuda_bf16.h>
@@ -36,7 +36,7 @@ typedef float T;
 struct Sizes {
     int n, c, d, h, w, k, t, r, s;
     int stride_d, stride_h, stride_w, padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
-    int group_channels, group_filters;  // channels that an output channel sees; output channels of a group
+    int group_channels, group_filters;  // channels that an output channel depends on; output channels of a group
     int z, p, q;                        // depth, height and width of the output
 };
 

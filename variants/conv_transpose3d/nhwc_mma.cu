@@ -85,11 +85,12 @@
 // define    = { WN = "32", PER_SM = "1 if BN == 128 else 2 if BM == 128 else 3", ALIGNED = "group_channels % 4 == 0" }
 // ///
 //
-// The product of conv3d/nhwc_mma.cu, for each residue of an output modulo the strides. Neighbouring blocks have the
-// same voxels and other residues, so the volume comes from HBM once. The weight is reordered before, so that the
-// channels of a filter are neighbours. Where a row of a tile is stored is computed once for all its channels. With
-// filters as large as their strides each output needs one voxel, and the depth of the product is the channels alone:
-// then the prologue of the pipeline and the stores take as long as the products. Idea: CUTLASS, "strided dgrad".
+// The product of conv3d/nhwc_mma, for each remainder of an output's coordinates modulo the strides. Neighbouring blocks
+// read the same voxels for other remainders, so the volume is read from HBM once. A first launch reorders the weight,
+// so that the channels of a filter are contiguous. The address at which a row of a tile is stored is computed once for
+// all its channels. If filters are as large as their strides, each output depends on one voxel, and the depth of the
+// product is only the channels: then the prologue of the pipeline and the stores take as long as the products. Idea:
+// CUTLASS, "strided dgrad".
 
 #include <opbench/epilogue.cuh>
 #include <opbench/products.cuh>
@@ -111,7 +112,7 @@ extern "C" __global__ void conv_transpose3d_pack_rows(const T* __restrict__ weig
     packed[index] = weight[((group * channels + channel) * taps + tap) * filters + filter];
 }
 
-// The row of the output, from a table of the block's rows.
+// Return the row of the output, from a table of the block's rows.
 struct TableRows {
     const int* places;
     int first, groups;
@@ -146,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, (volume.taps() * channels + Tile::bk - 1) / Tile::bk, warp, rows);
-    // All that the stores need is computed again, because the main loop has no register left to keep it in.
+    // Compute the values for the stores again, because the main loop has no registers left to keep them.
     const int tiles = (opaque(filters) + BN - 1) / BN;
     const int block = opaque(blockIdx.x), thread = opaque(threadIdx.x), first = opaque(blockIdx.y) * filters;
     const int row0 = block / (tiles * classes) * BM, warp_m = thread / 32 / Tile::warps_n * WM;

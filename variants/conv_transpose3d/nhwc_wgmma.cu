@@ -64,13 +64,13 @@
 // args   = ["map_image", "map_weight", "bias?", "out", "n * d * h * w", "c", "h", "w", "k", "t", "r", "s"]
 // ///
 //
-// Where a filter is as large as its strides, windows do not overlap, and each output needs one voxel. The operator is
-// then one matrix product: rows are voxels, columns are taps times output channels, which is how the weight lies in
-// memory. matmul's persistent schedule computes it. In bf16 nothing has to be packed, and a warp's 16 voxels of one row
-// go to places that are s voxels apart, which is a box of a four-dimensional tensor map: TMA scatters them, 128 bytes
-// each. In TF32, wgmma takes weights only with the channels of a column together, so a setup launch transposes them,
-// and four lanes store a sector. Limit: HBM for few channels, as the output is the largest tensor; the tiles' way out
-// of L2.
+// If a filter is as large as its strides, windows do not overlap, and each output depends on one voxel. The operator is
+// then one matrix product: rows are voxels, columns are taps times output channels, which is the stored order of the
+// weight. The schedule of matmul/wgmma_persistent computes it. In bf16 nothing has to be packed, and a warp's 16 voxels
+// of one row are stored at places that are s voxels apart; this is a box of a four-dimensional tensor map, so TMA
+// stores them, 128 bytes each. In TF32, wgmma needs the channels of a column to be contiguous, so a setup launch
+// transposes the weights, and four lanes store a sector. Limit: HBM for few channels, because the output is the largest
+// tensor; otherwise L2, from which the tiles are loaded.
 
 #include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
@@ -82,7 +82,8 @@ typedef Ring<STAGES, (BM + BN) * 128> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 typedef Stored<Format::PRODUCT>::T T;
 
-// d += bias of its column's channel, clipped at zero on request. Columns are taps x k; `column` is a multiple of 64.
+// Add the bias of each column's channel to d, and apply ReLU on request. Columns are taps x k; `column` is a multiple
+// of 64.
 template <int count>
 __device__ __forceinline__ void add_channel_bias(float (&d)[count], const T* __restrict__ bias, int column, int k) {
 #pragma unroll
@@ -112,8 +113,8 @@ extern "C" __global__ void __launch_bounds__(256)
             turned[(size_t)(column + i) * c + channel + threadIdx.x] = tile[threadIdx.x][i];
 }
 
-// Store a warp's 16 rows, voxels from `row` on. Columns are taps x k; each 64 of them have one tap, and four lanes
-// write a sector. `place(voxel, tap)` is the number of the output voxel.
+// Store a warp's 16 rows, which are voxels from `row` on. Columns are taps x k; every 64 of them belong to one tap, and
+// four lanes write a sector. `place(voxel, tap)` returns the number of the output voxel.
 template <int count, class Place>
 __device__ __forceinline__ void scatter_pairs(const float (&d)[count], T* __restrict__ out, int row, int column,
                                               int rows, int columns, int k, const Place& place) {
@@ -178,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if BIAS
             add_channel_bias(sum, bias, column, k);
 #endif
-            const auto line_of = [&](int voxel, int tap) {  // of the output, among n z p
+            const auto line_of = [&](int voxel, int tap) {  // line of the output, numbered over n, z and p
                 const int line = voxel / w;
                 return ((line / h * t + tap / (r * s)) * h + line % h) * r + tap / s % r;
             };

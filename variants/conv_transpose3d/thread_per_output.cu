@@ -24,9 +24,10 @@
 // ] }]
 // ///
 //
-// The first variant gathers: a thread adds up what reaches its output, so no thread waits for another one and no
-// addition is atomic. A voxel reaches the output by a tap only if the distance is a multiple of the stride. Limit: with
-// a stride of 2, three of four taps of an image are tested without use, and each test is a division.
+// The first variant gathers: a thread adds up everything that contributes to its output, so no thread waits for another
+// one and no addition is atomic. A voxel contributes to an output through a tap only if their distance is a multiple of
+// the stride. Limit: with a stride of 2, three of four taps of an image are tested in vain, and each test is a
+// division.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -37,7 +38,7 @@ typedef float T;
 struct Sizes {
     int n, c, d, h, w, k, t, r, s;
     int stride_d, stride_h, stride_w, padding_d, padding_h, padding_w, dilation_d, dilation_h, dilation_w;
-    int group_channels, group_filters;  // channels that an output channel sees; output channels of a group
+    int group_channels, group_filters;  // channels that an output channel depends on; output channels of a group
     int z, p, q;                        // depth, height and width of the output
 };
 

@@ -11,7 +11,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: contiguous, but 4 bytes on one side and 2 on the other per thread leave too few bytes in flight.
+// The first variant: contiguous accesses. Limit: with 4 bytes on one side and 2 on the other per thread, too few bytes
+// are in flight.
 #include <cuda_bf16.h>
 #if NARROW
 typedef float Source;

@@ -12,8 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Every access moves 16 bytes per lane, 64 KB per SM are in flight, and a pair is rounded by one instruction. The two
-// accesses of the f32 side lie 16 bytes apart in 32-byte steps, so that each sector is touched by both. Limit: HBM.
+// Every access moves 16 bytes per lane. Reading float32, a full multiprocessor has 64 KB in flight, reading bf16 32 KB.
+// One instruction rounds a pair of elements. The two accesses of a thread to float32 are 16 bytes apart and those of
+// neighbouring threads 32 bytes, so each instruction uses half of every sector. Limit: HBM.
 #include <cuda_bf16.h>
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

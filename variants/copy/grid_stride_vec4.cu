@@ -11,9 +11,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Blocks start once, so there is one start and one end in the whole run; in exchange the loads of a thread's next
-// round wait behind its own stores, and SMs with a share more than others finish last. Which of the two wins is the
-// question this variant answers. Limit: HBM.
+// Blocks start only once in the whole run. But a thread's next loads wait behind its own stores, and multiprocessors
+// with more blocks' shares than others finish last. This variant shows which effect is larger. Limit: HBM.
 extern "C" __global__ void copy_grid_stride_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n], both aligned to 16 bytes
     const unsigned whole = (unsigned)n / 4;
@@ -32,6 +31,6 @@ extern "C" __global__ void copy_grid_stride_vec4(const float* __restrict__ x, fl
             if (first + u * stride < whole) __stcs(out4 + first + u * stride, v[u]);
         }
     }
-    const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
+    const unsigned rest = 4 * whole + thread;  // the first threads copy the last n % 4 elements
     if (thread < 4 && rest < (unsigned)n) out[rest] = x[rest];
 }

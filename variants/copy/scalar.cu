@@ -9,9 +9,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: coalesced, but a full SM has only 2048 threads x 4 B = 8 KB in flight. Latency limits it.
+// The first variant: coalesced, but a full multiprocessor has only 2048 threads x 4 bytes = 8 KB in flight. Limit:
+// latency.
 extern "C" __global__ void copy_scalar(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n]
-    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: the last block may reach past 2^31
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: indices of the last block can exceed 2^31
     if (i < (unsigned)n) out[i] = x[i];
 }

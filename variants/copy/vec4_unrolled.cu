@@ -10,11 +10,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The probe of DRAM bandwidth (STREAMING=1, arrays far above the L2) and of L2 bandwidth (STREAMING=0, both arrays
-// inside it: evict-first lines would leave first). A thread issues all its loads before the first store: UNROLL x 16 B
-// per thread, at UNROLL=4 up to 128 KB per SM, many times what latency asks for, and few blocks' starts and ends. A
-// thread's vectors lie BLOCK apart, so each instruction is contiguous across the warp. Limit: HBM, and the cost of
-// turning its bus between reading and writing.
+// This variant measures the DRAM bandwidth (STREAMING=1, arrays much larger than L2) and the L2 bandwidth (STREAMING=0,
+// both arrays fit in L2; evict-first lines would leave it first). A thread issues all its loads before the first store:
+// UNROLL x 16 bytes per thread, with UNROLL=4 up to 128 KB per multiprocessor, many times what the latency needs, and
+// few blocks start and end. The vectors of a thread are BLOCK apart, so each instruction is contiguous across the warp.
+// Limit: HBM, and the time that its bus needs to switch between reading and writing.
 extern "C" __global__ void copy_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n], both aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;

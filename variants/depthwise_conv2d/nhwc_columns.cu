@@ -30,8 +30,8 @@
 // ///
 //
 // The windows of neighbouring outputs overlap: at stride 1, PIXELS + s - 1 vectors of a row serve PIXELS outputs, and a
-// vector of the filter is loaded once for all of them. Loads of a row are in flight together. Limit: HBM; for large
-// filters the r rows that each row of outputs reads again from the L1 or L2 cache.
+// vector of the filter is loaded once for all of them. The loads of a row are in flight together. Limit: HBM; for large
+// filters, each row of outputs reads r rows again from the L1 or L2 cache.
 
 #include <opbench/activations.cuh>
 #include <opbench/vectors.cuh>

@@ -31,10 +31,10 @@
 // early  = ["weight", "bias?"]
 // ///
 //
-// In nhwc_columns, one small image has too few vectors of channels to fill the multiprocessors, and a thread waits for
-// one row of loads after the other. Here a thread has two channels, so that there are more threads, and all its loads
-// are in flight together; those of the filter, and the start of the launch, overlap the end of the previous launch.
-// Filters of 5 x 5 were slower this way than in filter_constant. Limit: the launch and one trip to memory.
+// In nhwc_columns, one small image has too few vectors of channels to occupy all multiprocessors, and a thread waits
+// for the loads of one row after the other. Here a thread computes two channels, so there are more threads, and all its
+// loads are in flight together. The start of the launch and the loads of the filter overlap the end of the previous
+// launch. Filters of 5 x 5 were slower this way than in filter_constant. Limit: the launch and one access to memory.
 
 #include <opbench/activations.cuh>
 #include <opbench/overlap.cuh>

@@ -63,13 +63,13 @@
 // ///
 //
 // nhwc_columns reads each row of the image r times, from L2, and waits for each row. Here a block starts the copies of
-// all rows of its tile before it computes, so that up to 220 KB per multiprocessor are under way. A thread has two
-// channels of PIXELS columns and walks down DOWN rows of outputs. It reads each row of its window once from shared
-// memory and adds the products to the sums of the r rows of outputs that need the row. GROUPS groups of threads walk
-// down their parts of the tile at the same time, and rows are copied in the order in which the groups read them. Few
-// channels per thread leave registers for the filter and the sums. If whole tiles cover the rows of outputs, the loop
-// over rows is unrolled: no branch asks which rows exist, so that the products of all rows of the filter overlap.
-// Limit: the first copies, which nothing overlaps, and the instructions for r * s products per output.
+// all rows of its tile before it computes, so up to 220 KB per multiprocessor are in flight. A thread computes two
+// channels of PIXELS columns and goes down DOWN rows of outputs. It reads each row of its window once from shared
+// memory and adds the products to the sums of the r rows of outputs that depend on the row. GROUPS groups of threads go
+// down their parts of the tile at the same time, and rows are copied in the order in which the groups read them. With
+// only two channels per thread, there are enough registers for the filter and the sums. If whole tiles cover the rows
+// of outputs, the loop over rows is unrolled: no branch tests which rows exist, so the products of all rows of the
+// filter overlap. Limit: the first copies, which nothing overlaps, and the instructions for r * s products per output.
 
 #include <opbench/activations.cuh>
 #include <opbench/tile_rows.cuh>
@@ -81,15 +81,16 @@ typedef Element<BF16> T;
 typedef Packed<T, 2> Pair;
 constexpr int PAIRS = CHANNELS / 2, SLICES = (C + CHANNELS - 1) / CHANNELS, WARPS = (THREADS + 31) / 32;
 constexpr int TP = GROUPS * DOWN, DOWNWARDS = (P + TP - 1) / TP, ACROSS = (Q + TQ - 1) / TQ, COLUMNS = TQ / PIXELS;
-constexpr int REACH = (R - 1) * DILATION + 1, STEP = DOWN * STRIDE;  // rows of a filter, and from group to group
-constexpr int ROWS = STRIDE < REACH ? STRIDE : REACH;                // new rows of the image for a row of outputs
-constexpr bool WHOLE = P % TP == 0;                                  // every group has DOWN rows of outputs
+// rows from the first to the last of a filter; rows from group to group
+constexpr int REACH = (R - 1) * DILATION + 1, STEP = DOWN * STRIDE;
+constexpr int ROWS = STRIDE < REACH ? STRIDE : REACH;  // new image rows per row of outputs
+constexpr bool WHOLE = P % TP == 0;                    // every group has DOWN rows of outputs
 constexpr int UNROLLED = WHOLE ? (DOWN + 2 * AGES - 2) / AGES : 1;
 
 struct Floats { float x[2]; };
 __device__ __forceinline__ Floats floats_of(unsigned bf16_pair) {
     float low = __uint_as_float(bf16_pair << 16), high = __uint_as_float(bf16_pair & 0xffff0000u);
-    asm volatile("" : "+f"(low), "+f"(high));  // or the compiler would convert again for each product
+    asm volatile("" : "+f"(low), "+f"(high));  // otherwise the compiler would convert again for each product
     return {{low, high}};
 }
 __device__ __forceinline__ Floats floats_of(uint2 pair) { return {{__uint_as_float(pair.x), __uint_as_float(pair.y)}}; }
@@ -101,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                             const Pair* __restrict__ bias,
 #endif
                             Pair* __restrict__ out) {
-    extern __shared__ __align__(128) unsigned char shared[];  // [IN_H][PITCH], then a barrier for each row
+    extern __shared__ __align__(128) unsigned char shared[];  // [IN_H][PITCH], then one barrier per row
     if (threadIdx.x == 0) prefetch_map(&pixels);
     const unsigned memory = shared_address(shared);
     const int slice = blockIdx.x % SLICES, tile = blockIdx.x / SLICES, number = tile / ACROSS / DOWNWARDS;

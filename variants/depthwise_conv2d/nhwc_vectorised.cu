@@ -26,8 +26,8 @@
 // args   = ["image", "weight", "bias?", "out", "n", "c // lanes", "h", "w", "padding", "p", "q"]
 // ///
 //
-// A vector of channels needs the index arithmetic and the tests of one. Limit: each output still loads r * s vectors,
-// nearly all from the L1 cache.
+// A vector of channels needs the index arithmetic and the tests of one channel. Limit: each output still loads r * s
+// vectors, nearly all from the L1 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

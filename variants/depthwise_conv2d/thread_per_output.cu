@@ -23,9 +23,9 @@
 // ]
 // ///
 //
-// The first variant: the definition of the sum. Neighbouring lanes have neighbouring outputs, pixels in nchw and
-// channels in nhwc. Limits: a few divisions to find the coordinates, a test of the borders for each product, and loads
-// of 2 or 4 bytes, r * s of the image for each output.
+// The first variant: the definition of the sum. Neighbouring lanes compute neighbouring outputs: pixels in nchw,
+// channels in nhwc. Limits: a few divisions to compute the coordinates, a border test for each product, and loads of 2
+// or 4 bytes, r * s of the image for each output.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

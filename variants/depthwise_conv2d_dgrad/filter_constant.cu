@@ -21,7 +21,7 @@
 // args   = ["dout", "weight", "dimage", "n", "c", "h", "w", "padding", "p", "q"]
 // ///
 //
-// All loads of a filter row are in flight together. Limit: still a load of 2 or 4 bytes for each filter position.
+// All loads of a filter row are in flight together. Limit: still one load of 2 or 4 bytes for each filter position.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

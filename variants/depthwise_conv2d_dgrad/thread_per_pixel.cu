@@ -16,9 +16,9 @@
 // args   = ["dout", "weight", "dimage", "n", "c", "h", "w", "r", "s", "stride", "padding", "dilation", "p", "q"]
 // ///
 //
-// The first variant: each pixel gathers from the outputs whose windows hold it, so that no two threads add to one
-// number. Limits: two divisions by the stride for each filter position, which only every stride-th position passes, and
-// loads of 2 or 4 bytes.
+// The first variant: each pixel gathers from the outputs whose windows contain it, so no two threads add to the same
+// element. Limits: divisions by the stride for each filter position, although only every stride-th position along each
+// axis contributes, and loads of 2 or 4 bytes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -22,9 +22,9 @@
 // args   = ["image", "dout", "dweight", "dbias?", "n", "c", "h", "w", "padding", "p", "q"]
 // ///
 //
-// An element of dout is loaded once for all weights, and neighbouring threads read neighbouring pixels, which lie
-// together in nchw. Shuffles and shared memory add the sums of the threads in a fixed order. Limits: only as many blocks
-// as channels; in nhwc each load takes a sector for one channel.
+// An element of dout is loaded once for all weights. Neighbouring threads read neighbouring pixels, which are
+// contiguous in nchw. Shuffles and shared memory add the sums of the threads in a fixed order. Limits: only as many
+// blocks as channels; in nhwc each load takes a whole sector for one channel.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -45,12 +45,13 @@
 // programmatic = true
 // ///
 //
-// nhwc_split loads r * s vectors of the image for each of dout. Here a thread moves down a strip of PIXELS columns of
-// dout. It keeps the last rows of dout in registers, and multiplies each row of the image by all of them when the row
-// arrives: of the image it loads PIXELS + s - 1 vectors per row at stride 1, and neighbouring warps, which move down
-// neighbouring strips, load the vectors that they share from the L1 cache. All loads of a row are in flight together.
-// The second kernel starts while the first one ends, and 16 threads share the parts of a sum. Limit: DRAM, and the (r -
-// 1) * dilation rows of the image that two blocks share, one at the start and one at the end of its strip.
+// nhwc_split loads r * s vectors of the image for each vector of dout. Here a thread goes down a strip of PIXELS
+// columns of dout. It keeps the last rows of dout in registers, and multiplies each row of the image by all of them
+// when the row arrives. So at stride 1 it loads only PIXELS + s - 1 vectors of the image per row; neighbouring warps,
+// which go down neighbouring strips, load the vectors that they share from the L1 cache. All loads of a row are in
+// flight together. The second kernel starts while the first one ends, and 16 threads share the partial sums of each
+// result. Limit: DRAM, and the (r - 1) * dilation image rows that two blocks both read, at the end of one strip and the
+// start of the next.
 
 #include <opbench/overlap.cuh>
 #include <opbench/vectors.cuh>
@@ -59,7 +60,7 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
 constexpr int THREADS = ACROSS * DOWN;
-constexpr int ROWS = STRIDE < (R - 1) * DILATION + 1 ? STRIDE : (R - 1) * DILATION + 1;  // of the image per row of dout
+constexpr int ROWS = STRIDE < (R - 1) * DILATION + 1 ? STRIDE : (R - 1) * DILATION + 1;  // image rows per row of dout
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     depthwise_wgrad_rolling_rows(const Pack* __restrict__ image, const Pack* __restrict__ dout, float* parts, int n,
@@ -107,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     sums[SUMS - 1][item % LANES] += lane_of<T>(gradient[slot][item / LANES], item % LANES);
 #pragma unroll
                 for (int item = 0; item < ROWS * AGES; ++item) {
-                    const int i = item % ROWS, age = item / ROWS, below = i + age * STRIDE;  // its row of dout
+                    // below: the row of the filter, times DILATION
+                    const int i = item % ROWS, age = item / ROWS, below = i + age * STRIDE;
                     if (below % DILATION != 0 || below / DILATION >= R) continue;
                     if (y - age < first || y - age >= last) continue;
 #pragma unroll

@@ -34,10 +34,10 @@
 // args   = ["parts", "dweight", "dbias?", "c"]
 // ///
 //
-// Vectors of channels lie together in nhwc, and the pixels of a batch are shared by as many blocks as fill the GPU. A
-// block adds the sums of its DOWN rows of threads in shared memory, one filter position at a time. The second kernel adds
-// the parts in their order, so that the bits do not depend on timing. Limit: r * s vectors of the image for each of
-// dout, nearly all from the L1 cache.
+// In nhwc, vectors of channels are contiguous, and as many blocks as fill the GPU share the pixels of a batch. A block
+// adds the sums of its DOWN rows of threads in shared memory, one filter position at a time. The second kernel adds the
+// partial sums in a fixed order, so the bits do not depend on timing. Limit: r * s vectors of the image for each vector
+// of dout, nearly all from the L1 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -18,9 +18,9 @@
 // ]
 // ///
 //
-// The first variant: the sum as it is written, in the order of the pixels; threads beyond the weights add up the bias's
-// gradient. Limit: a layer has few weights and many pixels, so most of the GPU idles while few threads wait for one load
-// after another.
+// The first variant: each thread computes one weight's gradient as the formula says, adding the pixels up in their
+// order; threads after the last weight compute the gradient of the bias. Limit: a layer has few weights and many
+// pixels, so most of the GPU is idle while few threads wait for one load after another.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

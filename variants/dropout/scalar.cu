@@ -12,8 +12,8 @@
 // args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
-// The first variant: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three
-// of four random words are thrown away, about 60 instructions per element; one element per access.
+// The first variant: a counter-based generator needs no state in memory, so a mask costs no bytes. Limits: three of
+// four random words are not used, which costs about 60 instructions per element; one element per access.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -21,7 +21,8 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, step, 0, 0), key (seed, 0).
+// Return ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011) on the counter (group, step, 0, 0) with key
+// (seed, 0).
 __device__ __forceinline__ uint4 philox(unsigned group, unsigned step, unsigned seed) {
     uint4 word = make_uint4(group, step, 0, 0);
     unsigned key0 = seed, key1 = 0;
@@ -41,7 +42,8 @@ extern "C" __global__ void dropout_scalar(const T* __restrict__ x,
                                           const int* __restrict__ step,
 #endif
                                           T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
-    const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
+    // the argument is an int, so the 32-bit threshold is passed minus 2^31
+    const unsigned threshold = (unsigned)shifted + 0x80000000u;
     // x, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;

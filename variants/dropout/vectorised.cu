@@ -13,9 +13,9 @@
 // args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
-// A quarter of the random arithmetic, done while the vector of x is in flight, and 16 bytes per access. STREAM marks
-// both sides evict-first. Limit: HBM; with bf16, which has twice as many elements per byte, the multiplications take
-// nearly as long.
+// A quarter of the random arithmetic, computed while the vector of x is loaded, and 16 bytes per access. STREAM marks
+// loads and stores evict-first in L2. Limit: HBM; in bf16, which has twice as many elements per byte, the
+// multiplications take nearly as long.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -24,7 +24,8 @@ typedef float T;
 #endif
 constexpr int LANES = 16 / sizeof(T);
 
-// Ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011), on the counter (group, step, 0, 0), key (seed, 0).
+// Return ten rounds of Philox4x32 (Salmon, Moraes, Dror and Shaw, SC 2011) on the counter (group, step, 0, 0) with key
+// (seed, 0).
 __device__ __forceinline__ uint4 philox(unsigned group, unsigned step, unsigned seed) {
     uint4 word = make_uint4(group, step, 0, 0);
     unsigned key0 = seed, key1 = 0;
@@ -45,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                        const int* __restrict__ step,
 #endif
                        T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
-    const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
+    // the argument is an int, so the 32-bit threshold is passed minus 2^31
+    const unsigned threshold = (unsigned)shifted + 0x80000000u;
     // x, out [n], both aligned to 16 bytes
     const unsigned first = (blockIdx.x * BLOCK + threadIdx.x) * LANES;
     if (first >= (unsigned)n) return;

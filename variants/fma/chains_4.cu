@@ -11,9 +11,9 @@
 // shared = "1024 * RESERVE_KIB"
 // ///
 //
-// Four FMAs are in flight per warp, as many as the four cycles of latency hold, so one or two warps per scheduler are
-// enough (Volkov, "Better Performance at Lower Occupancy", 2010). Limit: with so few warps every delay of one warp,
-// such as its loop's branch, is an idle cycle.
+// Each warp has four FMAs in flight, as many as the latency of four cycles allows, so one or two warps per scheduler
+// are enough (Volkov, "Better Performance at Lower Occupancy", 2010). Limit: with so few warps, every delay of one
+// warp, such as the branch of its loop, is an idle cycle.
 extern "C" __global__ void fma_chains_4(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out, int n, int rounds) {
     // a, b, out [n]

@@ -10,10 +10,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The probe of the fp32 FMA rate: 8 FMAs in flight per warp and 16 warps per scheduler, an issue slot for each of them,
-// and 3 instructions of loop per 8 x UNROLL FMAs (1.2 % at UNROLL=32). Both operands that never change come from the
-// register file's reuse cache, so no bank conflict is left. Give it n in whole waves (2048 per SM) and rounds in
-// the thousands, so that the loads do not count. Limit: the FMA units at the clock that power allows.
+// This variant measures the float32 FMA rate: each warp has 8 FMAs in flight, and 16 warps per scheduler fill all issue
+// slots. The loop adds 3 instructions per 8 x UNROLL FMAs (1.2 % at UNROLL=32). The two constant operands come from the
+// register reuse cache, so there are no register bank conflicts. Use an n of whole waves (2048 threads per
+// multiprocessor) and thousands of rounds, so that the loads do not matter. Limit: the FMA units at the clock that
+// power allows.
 extern "C" __global__ void fma_chains_8(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out, int n, int rounds) {
     // a, b, out [n]

@@ -10,11 +10,11 @@
 // shared = "1024 * RESERVE_KIB"
 // ///
 //
-// The latency variant: every FMA waits for the one before it, four cycles, so a scheduler with w warps issues w / 4 per
-// cycle at most. A block is one warp per scheduler; reserving 96 KiB of shared memory, which no thread uses, leaves two
-// such blocks on an H200's SM and half of the rate; 48 KiB leaves four; with none, sixteen warps per scheduler hide the
-// latency altogether. Volkov, "Better Performance at Lower Occupancy" (2010): it is the product of warps and
-// independent instructions that counts.
+// This variant shows latency: every FMA waits for the previous one, four cycles, so a scheduler with w warps issues at
+// most w / 4 FMAs per cycle. A block has one warp per scheduler. Reserving 96 KiB of shared memory, which no thread
+// uses, allows two such blocks on a multiprocessor of an H200, and so half of the rate; 48 KiB allow four. Without a
+// reservation, sixteen warps per scheduler hide the latency completely. What matters is the product of warps and
+// independent instructions: Volkov, "Better Performance at Lower Occupancy" (2010).
 extern "C" __global__ void fma_one_chain(const float* __restrict__ a, const float* __restrict__ b,
                                          float* __restrict__ out, int n, int rounds) {
     // a, b, out [n]

@@ -12,8 +12,8 @@
 // args   = ["data", "order", "step?", "batch", "features", "rows", "total"]
 // ///
 //
-// The first variant: the table lies in device memory, and the batch is gathered there without the host. Limits: every
-// thread divides and reads the same index as its neighbours; 4 bytes (2) per access.
+// The first variant: the table is in device memory, and the batch is gathered there without the host. Limits: every
+// thread divides, and reads the same index as its neighbours; 4 bytes (2 in bf16) per access.
 #if BYTES == 2
 typedef unsigned short T;  // the bits of a bf16
 #else

@@ -21,11 +21,11 @@
 // args   = ["data", "order", "step?", "batch"]
 // ///
 //
-// No thread is idle, whatever the width of a row: the vectors of all rows are numbered in turn. Divisions by constant
-// sizes are multiplications. A thread first requests the indices of all its vectors, then the vectors, so that it waits
-// for memory twice, not twice for each. STREAM marks the stores evict-first: rows that several indices name stay in
-// L2. Limit: HBM.
-typedef PACK Pack;  // what one load or store moves
+// No thread is idle, whatever the width of a row is: the vectors of all rows are numbered consecutively. Divisions by
+// constant sizes become multiplications. A thread first loads the indices of all its vectors, then the vectors, so it
+// waits for memory twice in total, not twice per vector. STREAM marks the stores evict-first, so that rows which
+// several indices name stay in L2. Limit: HBM.
+typedef PACK Pack;  // the vector of one load or store
 constexpr unsigned COUNT = (unsigned)ROWS * VECTORS;
 constexpr bool even = COUNT % (BLOCK * UNROLL) == 0;
 

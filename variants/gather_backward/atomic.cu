@@ -17,9 +17,9 @@
 // args   = ["dbatch", "order", "ddata", "features"]
 // ///
 //
-// The first variant: gather, run backwards. Limit: atomics add in the order of arrival, so the bits vary from run to
-// run and trainings do not use it; the rows of a frequent token are added at the same addresses, where L2 adds one at a
-// time.
+// The first variant: a gather run backwards. Limit: atomics add in the order of arrival, so the bits vary from run to
+// run, and training does not use this variant. The rows of a frequent token are added to the same addresses, where L2
+// adds one at a time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -27,7 +27,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// dbatch [rows][features]; order [rows]; ddata [items][features], zeros before
+// dbatch [rows][features]; order [rows]; ddata [items][features], zero at the start
 extern "C" __global__ void __launch_bounds__(BLOCK)
     gather_backward_atomic(const T* __restrict__ dbatch, const int* __restrict__ order, float* __restrict__ ddata,
                            int features) {

@@ -38,11 +38,12 @@
 // args   = ["sorted_items", "ddata", "parts", "rows"]
 // ///
 //
-// The position of a row after sorting is the number of smaller indices, and of equal ones before it: rows * rows
-// comparisons, which need no atomics and are few next to the bytes of the table. Equal indices are then neighbours. A
-// block adds the runs of its chunk; a run that crosses chunks leaves a sum in each, which the block of its first chunk
-// joins in their order. So a frequent token is shared by many blocks, and the bits are the same in every run. Limit:
-// the zeros of the table, whose bytes exceed those of dbatch.
+// After sorting, the position of a row is the number of smaller indices plus the number of equal indices before it.
+// This takes rows * rows comparisons, which need no atomics and are few compared with the bytes of the table. Equal
+// indices (a run) are then neighbours. A block adds the runs of its chunk. For a run that crosses chunks, each block
+// stores a partial sum, and the block of the run's first chunk adds them in order. So many blocks share a frequent
+// token, and the bits are the same in every run of the program. Limit: filling the table with zeros, which has more
+// bytes than dbatch.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -51,11 +52,11 @@ typedef float T;
 #endif
 constexpr int FEATURES = VECTORS * LANES;
 
-// Neighbouring elements of a row, loaded at once, and their sums, stored at once.
+// Values: neighbouring elements of a row, one load; Sums: their sums, one store.
 struct alignas(sizeof(T) * LANES) Values { T lane[LANES]; };
 struct alignas(4 * (LANES < 4 ? LANES : 4)) Sums { float lane[LANES]; };
 
-// order, sorted_items, sorted_rows [rows]; 32 rows a block, whose places 8 threads each count
+// order, sorted_items, sorted_rows [rows]; a block sorts 32 rows, with 8 threads per row
 extern "C" __global__ void __launch_bounds__(256)
     gather_backward_sort(const int* __restrict__ order, int* __restrict__ sorted_items, int* __restrict__ sorted_rows,
                          int rows) {
@@ -78,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(256)
     sorted_rows[place] = row;
 }
 
-// dbatch [rows][FEATURES]; ddata [items][FEATURES], zeros before; parts [chunks][2][FEATURES]: of a run that began
-// before the chunk, then of one that goes on after it
+// dbatch [rows][FEATURES]; ddata [items][FEATURES], zero at the start; parts [chunks][2][FEATURES]: the sum of a run
+// that began before the chunk, then of one that continues after it
 extern "C" __global__ void __launch_bounds__(BLOCK)
     gather_backward_chunks(const Values* __restrict__ dbatch, const int* __restrict__ sorted_items,
                            const int* __restrict__ sorted_rows, Sums* __restrict__ ddata, Sums* __restrict__ parts,
@@ -116,14 +117,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// The block of the chunk in which a run begins adds the sums that it left there and in the chunks after.
+// In the block of the chunk in which a run begins, add the run's partial sums of this chunk and of the following ones.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     gather_backward_join(const int* __restrict__ sorted_items, Sums* __restrict__ ddata, const Sums* __restrict__ parts,
                          int rows) {
     const int first = blockIdx.x * CHUNK, end = min(rows, first + CHUNK), column = blockIdx.y * BLOCK + threadIdx.x;
     const int item = sorted_items[end - 1];
-    if (end == rows || sorted_items[end] != item) return;      // no run goes on
-    if (first > 0 && sorted_items[first - 1] == item) return;  // it began before
+    if (end == rows || sorted_items[end] != item) return;      // no run continues after this chunk
+    if (first > 0 && sorted_items[first - 1] == item) return;  // the run began in an earlier chunk
     if (column >= VECTORS) return;
     Sums sum = parts[((size_t)blockIdx.x * 2 + 1) * VECTORS + column];
     for (int chunk = blockIdx.x + 1; chunk * CHUNK < rows && sorted_items[chunk * CHUNK] == item; ++chunk) {

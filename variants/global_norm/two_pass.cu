@@ -17,9 +17,9 @@
 // args   = ["partial", "limit", "norm", "factor", "cdiv(n, BLOCK * ITEMS)"]
 // ///
 //
-// The first variant: the number of blocks follows from n alone, not from the GPU, and block sums are added in their
-// order: the same bits every time. The factor is computed on the device, so that the host does not wait for it. Limit:
-// 4 bytes per access.
+// The first variant. The number of blocks depends only on n, not on the GPU, and the sums of the blocks are added in a
+// fixed order, so the bits are the same every time. The factor is computed on the device, so the host does not wait for
+// it. Limit: 4 bytes per access.
 
 // Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>

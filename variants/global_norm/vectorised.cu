@@ -18,8 +18,9 @@
 // args   = ["partial", "limit", "norm", "factor", "cdiv(n, 4 * BLOCK * UNROLL)"]
 // ///
 //
-// A thread issues all its loads before it adds, as sum/two_pass does. STREAM marks them evict-first; without it a
-// gradient that fits the L2 cache is still there for the optimiser. Limit: HBM, reading only; below that the launches.
+// A thread issues all its loads before it adds, as in sum/two_pass. STREAM marks them evict-first; without STREAM, a
+// gradient that fits in the L2 cache is still there when the optimiser reads it. Limit: HBM, reading only; for small
+// gradients the launches.
 
 // Return the sum of `value` over the block, added in a fixed order, in thread 0.
 template <int THREADS>
@@ -56,8 +57,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         sum.z += v[u].z * v[u].z;
         sum.w += v[u].w * v[u].w;
     }
-    const unsigned rest =
-        4 * whole + threadIdx.x;  // the n % 4 elements left over go to the first block's first threads
+    const unsigned rest = 4 * whole + threadIdx.x;  // block 0 handles the last n % 4 elements
     if (blockIdx.x == 0 && threadIdx.x < 4 && rest < (unsigned)n) sum.x += gradient[rest] * gradient[rest];
     const float total = block_sum<BLOCK>((sum.x + sum.y) + (sum.z + sum.w));
     if (threadIdx.x == 0) partial[blockIdx.x] = total;

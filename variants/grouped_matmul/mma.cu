@@ -20,9 +20,9 @@
 // shared = "3 * (BM + BN) * 128"
 // ///
 //
-// The tile of a block ends with its group: rows beyond the group are zeros when they are loaded, and are not stored.
-// Else this is the loop of batched_matmul/mma_bf16. Small groups fill a part of a tile only, which smaller tiles make
-// up for. Limit: mma.sync, which reaches about 62 % of Hopper's tensor cores.
+// The tile of a block ends with its group: rows after the group are loaded as zeros and are not stored. Otherwise the
+// loop is that of batched_matmul/mma_bf16. Small groups fill only a part of a tile; smaller tiles reduce this waste.
+// Limit: mma.sync, which reaches about 62 % of the rate of Hopper's tensor cores.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/groups.cuh>

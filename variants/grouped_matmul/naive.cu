@@ -10,8 +10,8 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one number for the warp, and each
-// lane reads another row of the group's matrix. Limit: two loads per multiply-add.
+// The first variant. The lanes of a warp compute neighbouring columns of out: stores are coalesced, all lanes read the
+// same element of a, and each lane reads another row of the group's matrix. Limit: two loads per multiply-add.
 
 #include <cuda_bf16.h>
 

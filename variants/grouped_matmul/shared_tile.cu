@@ -12,15 +12,15 @@
 // block  = [256]
 // ///
 //
-// A tile needs one matrix, so no tile has rows of two groups. A block counts the tiles of the groups before its own;
-// the grid has one more row of blocks per group, as the last tile of a group may be partial, and the blocks that are
-// left over end at once. Limit: CUDA cores multiply floats.
+// A tile needs one matrix, so no tile has rows of two groups. A block counts the tiles of the groups before its own.
+// The grid has one more row of blocks per group, because the last tile of a group may be partial; blocks without a tile
+// end at once. Limit: CUDA cores multiply floats.
 
 #include <cuda_bf16.h>
 
 constexpr int PITCH = 64 + 4;  // floats
 
-// Copy 64 rows of BK numbers from (row0, at) to a tile, [k][row]; zeros beyond the rows and beyond k.
+// Copy 64 rows of BK elements from (row0, at) to a tile, [k][row]; zeros after the last row and after k.
 __device__ __forceinline__ void fill(float (&tile)[BK][PITCH], const __nv_bfloat16* __restrict__ x, int row0, int at,
                                      int rows, int k) {
     for (int i = threadIdx.x; i < 64 * BK; i += 256) {
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] += left[e / 4] * right[e % 4];
         }
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
 #pragma unroll
     for (int e = 0; e < 16; ++e) {

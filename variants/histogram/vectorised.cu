@@ -37,12 +37,12 @@
 // define    = { BY_LANE = "1" }
 // ///
 //
-// `vectorised` reads 16 bytes per load and starts UNROLL loads before it counts. In `lane_copies` the copies of a bin
-// lie next to each other, so that lanes with different copies use different banks; warps share the copies, because
-// their additions pass the memory one after the other anyway (copies per thread: Podlozhnyuk, Histogram calculation in
-// CUDA, NVIDIA 2007). On an H100, 8 copies are as good as 32, where each lane has a bank of its own. They gain with
-// 1000 bins and nothing with 256 bins or a single one: the hardware adds up equal counters of a warp. Limit: HBM,
-// reading only.
+// `vectorised` reads 16 bytes per load and issues UNROLL loads before it counts. In `lane_copies`, the copies of a bin
+// are neighbouring words, so lanes with different copies use different banks. All warps share the copies, because their
+// atomic additions are executed one after the other anyway (copies per thread: Podlozhnyuk, Histogram calculation in
+// CUDA, NVIDIA 2007). On an H100, 8 copies are as fast as 32, where each lane has its own bank. The copies gain with
+// 1000 bins, but not with 256 bins or a single one: the hardware combines additions of a warp to the same counter.
+// Limit: HBM, reading only.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) histogram_vectors(const T* _
 #pragma unroll
         for (int i = 0; i < LANES; ++i) count(own, (float)loaded.lane(i));
     }
-    const unsigned rest = LANES * whole + thread;  // the n % LANES elements left over go to the first threads
+    const unsigned rest = LANES * whole + thread;  // the first threads count the last n % LANES elements
     if (rest < n) count(own, (float)x[rest]);
     __syncthreads();
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {

@@ -26,9 +26,9 @@
 // args   = ["x", "counts", "n"]
 // ///
 //
-// Only lanes of one warp share a counter until the end, when a thread adds up the copies of its bins. On an H100 this
-// gains nothing, because a small load per thread is the limit, not the additions. With 1000 bins the copies take so
-// much shared memory that few warps are resident, and it is slower than one copy per block.
+// Only the lanes of one warp share a counter until the end, when each thread adds up the copies of its bins. On an H100
+// this gains nothing, because the limit is the small load per thread, not the additions. With 1000 bins, the copies
+// need so much shared memory that few warps are resident, and this variant is slower than one copy per block.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

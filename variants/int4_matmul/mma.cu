@@ -21,14 +21,15 @@
 // shared = "STAGES * SLICES * (BM * 256 + COLUMNS * 64)"
 // ///
 //
-// Weights stay packed up to the registers: DRAM, L2 and shared memory carry four bits of each. A pair of weights
-// becomes two bf16 numbers by three instructions: a byte permutation, one that puts the four bits behind the exponent
-// of 128, and the subtraction of 136, all exact. Weights are the 16 rows of an instruction, so that 8 rows of a fill
-// it. The order of k within a product is arbitrary if both operands have the same: lane t of a group of four takes 32
-// neighbours along k, 16 bytes of weights and four chunks of a, so that each is one load, without ldmatrix. Sums of a
-// group of 128 are scaled and added in float32. With few rows a block has 32 columns, and its four warps take turns at
-// the groups, so that there are enough blocks to read the weights at the rate of DRAM. Limit: that rate; for many rows,
-// the rate of mma.sync. Ideas: FasterTransformer's conversion by the exponent; Marlin (Frantar and others, 2024).
+// Weights stay packed until they are in registers, so DRAM, L2 and shared memory transfer four bits per weight. Three
+// instructions convert a pair of weights to two bf16 numbers, exactly: a byte permutation, one that inserts the four
+// bits as mantissa bits of 128, and the subtraction of 136. Weights are the 16 rows of an mma instruction, so 8 rows of
+// a are enough to fill it. The order of k within a product is arbitrary if it is the same for both operands: lane t of
+// a group of four takes 32 neighbouring elements along k, 16 bytes of weights and four chunks of a, so each of them is
+// one load, without ldmatrix. The sums of a group of 128 weights are scaled and added in float32. With few rows, a
+// block computes 32 columns, and its four warps process the groups in turn, so that there are enough blocks to read the
+// weights at the rate of DRAM. Limit: that rate; for many rows, the rate of mma.sync. Ideas: FasterTransformer's
+// conversion by the exponent; Marlin (Frantar and others, 2024).
 
 #include <opbench/mma.cuh>
 #include <opbench/packed_weights.cuh>
@@ -36,14 +37,14 @@
 using namespace opbench;
 
 constexpr int THREADS = BM == 128 ? 256 : 128;
-constexpr int ROWS = BM < 64 ? BM : 64;  // rows of a that a warp has, the columns of its instructions
+constexpr int ROWS = BM < 64 ? BM : 64;  // rows of a that a warp multiplies, which are the columns of its instructions
 constexpr int TILES = ROWS / 8;
 constexpr int A_BYTES = BM * 256, GROUP_BYTES = A_BYTES + COLUMNS * 64, STAGE_BYTES = SLICES * GROUP_BYTES;
-constexpr int PITCH = COLUMNS + 8;  // numbers of a line of the result in shared memory
+constexpr int PITCH = COLUMNS + 8;  // elements of a line of the result in shared memory
 static_assert(BM * PITCH * (SLICES > 1 ? 16 : 2) <= STAGES * STAGE_BYTES, "the result fits the stages");
 
-// The offset of chunk 0 to 15 of a row of a: two tiles of 128-byte rows. Lanes that load together differ in the lowest
-// bit of the row, in the tile, and in the chunk by 4.
+// Return the offset of chunk 0 to 15 of a row of a, in two tiles of 128-byte rows. The lanes of one load differ in the
+// lowest bit of the row, in the tile, and in the chunk by 4; the swizzle gives them different banks.
 __device__ __forceinline__ int place_of_a(int row, int chunk) {
     return chunk / 8 * (BM * 128) + row * 128 + (chunk % 8 ^ (row % 2 + chunk / 8 * 2)) * 16;
 }
@@ -54,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     const __nv_bfloat16* __restrict__ scale, __nv_bfloat16* __restrict__ out, int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
     const int tiles_m = (m + BM - 1) / BM, groups = (k + 127) / 128, steps = (groups + SLICES - 1) / SLICES;
-    const int m0 = blockIdx.x % tiles_m * BM, n0 = blockIdx.x / tiles_m * COLUMNS;  // neighbours share weights
+    const int m0 = blockIdx.x % tiles_m * BM, n0 = blockIdx.x / tiles_m * COLUMNS;  // neighbouring blocks share weights
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, quarter = lane % 4;
     const int slice = SLICES > 1 ? warp : 0;  // the warp's group of a step
     const int warp_n = SLICES > 1 ? 0 : warp % 4 * 32, warp_m = SLICES > 1 ? 0 : warp / 4 * 64;
@@ -72,7 +73,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
 #pragma unroll
             for (int i = threadIdx.x; i < SLICES * COLUMNS * 4; i += THREADS) {
-                const int row = i / (SLICES * 4), of = i / 4 % SLICES;  // the groups of a row are neighbours
+                // the groups of a row have neighbouring addresses
+                const int row = i / (SLICES * 4), of = i / 4 % SLICES;
                 const int at = (step * SLICES + of) * 128 + i % 4 * 32;
                 const bool exists = n0 + row < n && at < k;
                 copy_chunk(stage + of * GROUP_BYTES + A_BYTES + row * 64 + i % 4 * 16,
@@ -93,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             scales[i / 2][i % 2] = of < n && group < groups ? __bfloat162float(scale[(size_t)group * n + of]) : 0.0f;
         }
         wait<STAGES - 2>();
-        __syncthreads();  // the stage has arrived for all threads, and all have read the stage to fill next
+        // the stage has arrived for all threads, and all of them have read the stage that is filled next
+        __syncthreads();
         fill(step + STAGES - 1);
         const unsigned stage =
             (unsigned)__cvta_generic_to_shared(shared) + step % STAGES * STAGE_BYTES + slice * GROUP_BYTES;
@@ -136,7 +139,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     wait<0>();
     __syncthreads();
 
-    // Transposed by shared memory: a line has the columns of a row of out. Slices leave their sums in float.
+    // Transpose the result in shared memory: a line has the columns of a row of out. With SLICES > 1, each slice stores
+    // its sums as floats.
 #if SLICES > 1
     typedef float Result;
 #else

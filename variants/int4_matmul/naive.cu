@@ -10,9 +10,10 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one number for the warp, and each
-// lane reads another row of weights, a byte for two products. Sums of a group are scaled before they are added. Limit:
-// every thread unpacks every weight that it uses, and reads it from another line than its neighbours.
+// The first variant. The lanes of a warp compute neighbouring columns of out: stores are coalesced, all lanes read the
+// same element of a, and each lane reads another row of weights, one byte for two products. The sums of a group are
+// scaled before they are added. Limit: every thread unpacks every weight that it uses, and reads it from another line
+// than its neighbours.
 
 #include <cuda_bf16.h>
 

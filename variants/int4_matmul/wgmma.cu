@@ -25,12 +25,12 @@
 // args   = ["map_a", "map_weight", "scale", "map_out", "m", "n", "k"]
 // ///
 //
-// wgmma takes 64 rows of its first operand from registers: the weights, in the order in which the instruction wants
-// them. Each lane reads its two rows of a group whole, which the four lanes of a row share as a broadcast, and selects
-// its bytes by a permutation. A warpgroup unpacks a group of 128 along k, multiplies it, and adds the scaled sums in
-// float32; as the warpgroups do not wait for each other, one unpacks and adds while the other one multiplies. The
-// result has the order of its transpose, in which stmatrix writes it to slabs for TMA. Limit: the instructions that
-// unpack and add, in addition to the tensor cores. Idea: Machete (Neural Magic, 2024).
+// wgmma takes 64 rows of its first operand from registers: these are the weights, in the order that the instruction
+// needs. Each lane reads its two rows of a group completely (the four lanes of a row share this load as a broadcast)
+// and selects its bytes by a permutation. A warpgroup unpacks a group of 128 along k, multiplies it, and adds the
+// scaled sums in float32. The warpgroups do not wait for each other, so one unpacks and adds while the other
+// multiplies. The result is transposed; stmatrix writes it back in row order to shared memory, and TMA stores it.
+// Limit: the instructions that unpack and add, in addition to the tensor cores. Idea: Machete (Neural Magic, 2024).
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/packed_weights.cuh>
@@ -38,7 +38,7 @@
 #include <opbench/tma.cuh>
 using namespace opbench;
 
-constexpr int A_BYTES = BM * 256;  // two boxes of 64 numbers along k
+constexpr int A_BYTES = BM * 256;  // two boxes of 64 elements along k
 typedef Ring<STAGES, A_BYTES + 8192> Stages;
 typedef Tiles<128, BM, GROUP> Walk;  // rows of weights, rows of a
 
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             drain_promoted(
                 ring, groups,
                 [&](int group, unsigned a) {
-                    unsigned left[8][4];  // of 16 numbers along k each
+                    unsigned left[8][4];  // 16 elements along k each
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
                         const int row = tile.row + line + half * 8;
@@ -110,10 +110,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
                     for (int i = 0; i < BM / 2; ++i) total[i] += sum[i] * scales[i / 2 % 2];
                 });
-            if (lane == 0) wait_for_reads<0>();  // the slab's last store has been read
+            if (lane == 0) wait_for_reads<0>();  // the last store has read this shared memory
             __syncwarp();
 #pragma unroll
-            for (int j = 0; j < BM / 16; ++j) {  // 16 rows of a
+            for (int j = 0; j < BM / 16; ++j) {  // 16 rows of a per step
                 const float* d = total + j * 8;
                 store_transposed(slab + (j * 16 + lane / 16 * 8 + lane % 8) * 32 + lane / 8 % 2 * 16,
                                  pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]),

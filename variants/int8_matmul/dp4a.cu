@@ -13,15 +13,17 @@
 // block  = [256]
 // ///
 //
-// dp4a multiplies four bytes by four bytes and adds the products to a sum of 32 bits: a quarter of the instructions and
-// of the loads. Tiles in shared memory hold words of four neighbours along k, stored [k][row], so that a thread's four
-// rows are one vector, and rows are swizzled by k, so that a warp stores to 32 banks. Rows whose length 4 does not
-// divide are loaded byte by byte. Limit: the CUDA cores' rate of dp4a, a fraction of that of the tensor cores.
+// dp4a multiplies four bytes by four bytes and adds the products to a 32-bit sum: a quarter of the instructions and of
+// the loads. Tiles in shared memory consist of words with four neighbouring elements along k, stored [k][row], so that
+// four rows of a thread are one vector. Rows are swizzled by k, so that a warp stores to 32 banks. Rows whose length is
+// not a multiple of 4 are loaded byte by byte. Limit: the dp4a rate of the CUDA cores, a fraction of that of the tensor
+// cores.
 
-// The place of a row in the line of the tile that has word `word` of each row.
+// Return the index of a row in the line of the tile that holds word `word` of each row.
 __device__ __forceinline__ int swizzled(int row, int word) { return row ^ word % 8 * 4; }
 
-// Copy 64 rows of 4 * WORDS numbers, which begin at (row0, at), to a tile; zeros outside. A warp has 8 words of 4 rows.
+// Copy 64 rows of 4 * WORDS elements, which begin at (row0, at), to a tile; zeros outside. A warp copies 8 words of 4
+// rows.
 __device__ __forceinline__ void fill(int (&tile)[WORDS][64], const signed char* __restrict__ x, int row0, int at,
                                      int rows, int k) {
 #pragma unroll
@@ -62,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int e = 0; e < 16; ++e) sum[e / 4][e % 4] = __dp4a(left[e / 4], right[e % 4], sum[e / 4][e % 4]);
         }
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
 #pragma unroll
     for (int r = 0; r < 4; ++r) {

@@ -20,9 +20,9 @@
 // shared = "STAGES * (BM + BN) * 128"
 // ///
 //
-// The tensor cores multiply 16 x 32 by 32 x 8 numbers in an instruction of a warp. A fragment has the layout of a
-// 16-bit one, with two numbers in the place of one, so ldmatrix and the loop of the bf16 variants serve unchanged. Sums
-// are whole numbers of 32 bits and are stored as they are. Limit: mma.sync; Hopper runs its full rate by wgmma only.
+// A tensor core multiplies 16 x 32 by 32 x 8 elements in one instruction of a warp. A fragment has the layout of a
+// 16-bit fragment with two 8-bit elements instead of one, so ldmatrix and the loop of the bf16 variants work unchanged.
+// Sums are 32-bit integers and are stored as they are. Limit: mma.sync; Hopper reaches its full rate only with wgmma.
 
 #include <opbench/byte_mma.cuh>
 #include <opbench/matrix_rows.cuh>

@@ -26,10 +26,10 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One thread copies 128 numbers along k of both operands per stage; two warpgroups multiply 64 rows each, 32 numbers
-// along k per instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A
-// cluster of two blocks may share the copies of b, which is faster only where L2 is the limit. Limit: the stores, while
-// which the tensor cores wait, and power. After CUTLASS's persistent schedules.
+// One thread copies 128 elements along k of both operands per stage. Two warpgroups multiply 64 rows each, 32 elements
+// along k per instruction. The 32-bit sums have twice the bytes of a bf16 result; four lanes write a sector. A cluster
+// of two blocks may share the copies of b, which is faster only if L2 is the limit. Limit: the stores, during which the
+// tensor cores wait, and power. After CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/tma.cuh>
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
-        const int line = first + threadIdx.x / 32 % 4 * 16 + lane / 4;  // of the thread's first row in its tile
+        const int line = first + threadIdx.x / 32 % 4 * 16 + lane / 4;  // the thread's first row in its tile
         int sum[1][BN / 2];
         walk.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
@@ -70,5 +70,5 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             }
         });
     }
-    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
+    if (CLUSTER > 1) cluster_sync();  // a block must not exit while others may still write to its shared memory
 }

@@ -13,11 +13,11 @@
 // args   = ["x", "out", "n", "rows", "cols"]
 // ///
 //
-// Stores are contiguous across the warp, loads a whole row of x apart: of each 32-byte sector fetched one element is
-// used, and the caches must keep the rest until its turn comes. With three channels, as in a network's first image,
-// they do, and this variant is hard to beat there. Limits: the sectors, and the divisions.
+// Stores are contiguous across the warp, but loads are a whole row of x apart: of each 32-byte sector, a load uses one
+// element, and the caches must keep the rest until other loads use it. With three channels, as in a network's first
+// image, they do, and there it is hard to be faster than this variant. Limits: the sectors, and the divisions.
 #if BF16
-typedef unsigned short T;  // elements are copied, never looked into
+typedef unsigned short T;  // the bits of a bf16, because this kernel only copies
 #else
 typedef float T;
 #endif

@@ -14,12 +14,12 @@
 // args   = ["x", "out", "rows", "cols"]
 // ///
 //
-// A warp reads along the rows of x and writes along the rows of out, so that both are contiguous; the transposition
-// happens in shared memory, whose padded rows put a column into 32 banks (bf16: two lanes to a bank). Limits: 4 bytes
-// (2) per load and store, so too few bytes in flight. The method is NVIDIA's transpose example's (Ruetsch and
-// Micikevicius, 2009).
+// A warp reads along the rows of x and writes along the rows of out, so both are contiguous. The transposition happens
+// in shared memory; with padded rows, the elements of a column are in 32 different banks (in bf16, two lanes share a
+// bank). Limits: 4 bytes (2 in bf16) per load and store, so too few bytes are in flight. The method is that of NVIDIA's
+// transpose example (Ruetsch and Micikevicius, 2009).
 #if BF16
-typedef unsigned short T;  // elements are copied, never looked into
+typedef unsigned short T;  // the bits of a bf16, because this kernel only copies
 #else
 typedef float T;
 #endif

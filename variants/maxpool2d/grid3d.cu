@@ -11,9 +11,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first variant: the mapping needs no division, and neighbours in a warp are neighbours in a row. The grid's third
-// dimension holds no more than 65535 blocks, so each strides over the planes. Limits: on small planes most threads of a
-// block lie outside; the window's bounds are known only at run time, so a thread waits for each load in turn.
+// The first variant: the mapping needs no division, and neighbouring threads compute neighbouring outputs of a row.
+// Grid dimension z has at most 65535 blocks, so each block loops over planes. Limits: on small planes, most threads of
+// a block are outside; the window's bounds are known only at run time, so a thread waits for each load in turn.
 extern "C" __global__ void maxpool2d_grid3d(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
                                             int w, int p, int q, int window, int stride, int padding) {
     // x [planes][h][w]; out [planes][p][q]

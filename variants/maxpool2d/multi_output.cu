@@ -29,13 +29,13 @@
 // args   = ["x", "out", "positions?", "n * c"]
 // ///
 //
-// With 2x2 windows at stride 2 and COLUMNS = 2 a thread reads one float4 of each row and writes one float2: every
-// sector is used whole by one instruction, and a full SM has 64 KB in flight per row of outputs. Overlapping windows
-// (3x3 at stride 2) share their columns in registers; ROWS > 1 shares input rows as well, which saves L2 traffic. The
-// sizes are macros, so the divisions are multiplications and bounds that cannot be passed cost nothing. The vectors'
-// width follows from what W and COLUMNS * STRIDE divide by; rows of odd length fall back to scalar loads. Limit: HBM;
-// with bf16 a thread of COLUMNS = 2 moves half the bytes, COLUMNS = 4 as many. Positions are found column by column, as
-// the maxima are; of equal maxima that which comes first by rows counts.
+// With 2x2 windows at stride 2 and COLUMNS = 2, a thread reads one float4 of each row and writes one float2: each
+// instruction uses whole sectors, and a full multiprocessor has 64 KB in flight per row of outputs. Overlapping windows
+// (3x3 at stride 2) share their columns in registers; with ROWS > 1 they share input rows as well, which saves L2
+// traffic. The sizes are macros, so divisions become multiplications, and bounds checks that can never fail cost
+// nothing. Vectors are as wide as W and COLUMNS * STRIDE allow; rows of odd length need scalar loads. Limit: HBM. In
+// bf16, COLUMNS = 4 moves as many bytes per thread as COLUMNS = 2 in float32. Maxima and their positions are computed
+// column by column; among equal maxima, the first one in row order counts.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -43,10 +43,10 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
-constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns under a thread's outputs
+constexpr int NEEDED = (COLUMNS - 1) * STRIDE + WINDOW;  // input columns that a thread's outputs depend on
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, COLUMNS* STRIDE);
-constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
+constexpr int SHIFT = (WIDTH - PADDING % WIDTH) % WIDTH;  // extra columns to the left, so that vectors are aligned
 constexpr int VECTORS = (SHIFT + NEEDED + WIDTH - 1) / WIDTH;
 constexpr bool COLUMNS_INSIDE = PADDING == 0 && (COLUMN_GROUPS - 1) * COLUMNS * STRIDE + VECTORS * WIDTH <= W;
 constexpr bool ROWS_INSIDE = PADDING == 0 && (ROW_GROUPS - 1) * ROWS * STRIDE + INPUT_ROWS <= H;
@@ -67,21 +67,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
     const T* image = x + (size_t)plane * ((size_t)H * W);
     const float lowest = __int_as_float(0xff800000);  // -infinity
 
-    float largest[ROWS][NEEDED];  // over the rows of each output's window, for each input column
+    float largest[ROWS][NEEDED];  // for each input column, the maximum over the rows of each output's window
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
 #pragma unroll
         for (int s = 0; s < NEEDED; ++s) largest[r][s] = lowest;
     }
 #if POSITIONS
-    int row_of[ROWS][NEEDED] = {};  // of that largest, in the output's window
+    int row_of[ROWS][NEEDED] = {};  // the row of that maximum in the output's window
 #endif
 #pragma unroll
     for (int y = 0; y < INPUT_ROWS; ++y) {
         Vector<T, WIDTH> v[VECTORS];
 #pragma unroll
         for (int k = 0; k < VECTORS; ++k) {
-            const int z = left + k * WIDTH;  // a vector lies inside the row or outside it, never across its end
+            const int z = left + k * WIDTH;  // a vector is inside the row or outside, never across its end
             const bool inside = (ROWS_INSIDE || (unsigned)(top + y) < H) && (COLUMNS_INSIDE || (unsigned)z < W);
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) v[k].lane(lane) = (T)lowest;
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
 #if POSITIONS
                 if (value > largest[r][s]) row_of[r][s] = y - r * STRIDE;
 #endif
-                largest[r][s] = fmaxf(largest[r][s], value);  // a NaN loses in fmaxf as it does by >
+                largest[r][s] = fmaxf(largest[r][s], value);  // NaN is ignored, by fmaxf as by >
             }
         }
     }

@@ -30,12 +30,12 @@
 // programmatic = true
 // ///
 //
-// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels: 4 floats or 8 bf16, compared two at
-// a time by one instruction. With 2x2 at stride 2 each thread has four such loads in flight, 64 KB per SM and more. Of
-// overlapping windows (3x3 at stride 2) neighbouring outputs in one thread share the columns and rows between them: 15
-// loads for two outputs instead of 18, 25 for four instead of 36; without that the L1 and L2 caches serve the repeats.
-// Positions are found channel by channel and written as 4 or 8 bytes. Limit: HBM, and for small images that there are
-// too few threads: then one output per thread is best.
+// A thread loads the widest vector of up to 16 bytes that divides the channels of a pixel: 4 floats, or 8 bf16, of
+// which one instruction compares two at a time. With 2x2 windows at stride 2, each thread has four such loads in
+// flight, 64 KB per multiprocessor and more. With overlapping windows (3x3 at stride 2), neighbouring outputs of one
+// thread share columns and rows: 15 loads for two outputs instead of 18, 25 for four instead of 36. The L1 and L2
+// caches serve the other repeated loads. Positions are computed channel by channel and written as 4 or 8 bytes. Limit:
+// HBM; for small images too few threads, and then one output per thread is fastest.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -47,7 +47,7 @@ using namespace opbench;
 typedef __nv_bfloat162 Cell;
 __device__ __forceinline__ Cell larger(Cell a, Cell b) { return __hmax2(a, b); }
 __device__ __forceinline__ Cell lowest() { return __float2bfloat162_rn(__int_as_float(0xff800000)); }
-constexpr int CELLS = C / 2;  // of a pixel
+constexpr int CELLS = C / 2;  // pairs of channels of a pixel
 #elif BF16
 typedef __nv_bfloat16 Cell;
 __device__ __forceinline__ Cell larger(Cell a, Cell b) { return __hmax(a, b); }
@@ -55,22 +55,22 @@ __device__ __forceinline__ Cell lowest() { return __float2bfloat16(__int_as_floa
 constexpr int CELLS = C;
 #else
 typedef float Cell;
-__device__ __forceinline__ Cell larger(Cell a, Cell b) { return fmaxf(a, b); }  // a NaN loses
+__device__ __forceinline__ Cell larger(Cell a, Cell b) { return fmaxf(a, b); }  // NaN is ignored
 __device__ __forceinline__ Cell lowest() { return __int_as_float(0xff800000); }
 constexpr int CELLS = C;
 #endif
 constexpr int WIDTH = CELLS % 4 == 0 ? 4 : CELLS % 2 == 0 ? 2 : 1;
-constexpr int PACKS = CELLS / WIDTH;  // of a pixel
+constexpr int PACKS = CELLS / WIDTH;  // vectors of a pixel
 constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE + WINDOW;
-// Every window, also those of the last group.
+// Whether all windows are inside of the image, also those of the last group.
 constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 
 typedef Packed<Cell, WIDTH> Pack;
-constexpr int LANES = C / PACKS;  // channels of a pack
-typedef Raw<LANES>::type Places;  // a position of each
+constexpr int LANES = C / PACKS;  // channels of a vector
+typedef Raw<LANES>::type Places;  // one position per channel
 
 __device__ __forceinline__ Cell& cell(Pack& pack, int k) { return reinterpret_cast<Cell*>(&pack)[k]; }
 #if BF16

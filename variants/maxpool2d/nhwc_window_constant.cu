@@ -25,9 +25,9 @@
 // programmatic = "dtype == 'bf16'"
 // ///
 //
-// The loops over the window unroll, so its loads are issued before the first comparison; divisions by constants are
-// multiplications. Limits: 4 bytes (2 with bf16) per load and store, so the number of requests, and too few bytes in
-// flight to fill the memory's latency.
+// The loops over the window are unrolled, so its loads are issued before the first comparison; divisions by constants
+// become multiplications. Limits: with 4 bytes (2 in bf16) per load and store, there are many requests, but too few
+// bytes in flight to hide the memory latency.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

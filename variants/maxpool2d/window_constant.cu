@@ -13,9 +13,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q"]
 // ///
 //
-// The loops over the window unroll, so all its loads are issued before the first comparison, and a window without
-// padding needs no bounds at all, because its last row and column lie inside by the definition of p and q. Limits: the
-// divisions; 4-byte loads, which at stride 2 use every second float of a sector per instruction; 4-byte stores.
+// The loops over the window are unrolled, so all its loads are issued before the first comparison. A window without
+// padding needs no bounds checks, because its last row and column are inside by the definition of p and q. Limits: the
+// divisions; 4-byte loads, which at stride 2 use only every second float of a sector; 4-byte stores.
 extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x, float* __restrict__ out, int planes,
                                                      int h, int w, int p, int q) {
     // x [planes][h][w]; out [planes][p][q], fewer than 2^32 elements
@@ -34,7 +34,7 @@ extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x
         for (int s = 0; s < WINDOW; ++s) {
             const int y = top + r, z = left + s;
             const bool inside = PADDING == 0 || ((unsigned)y < (unsigned)h && (unsigned)z < (unsigned)w);
-            if (inside) largest = fmaxf(largest, image[(ptrdiff_t)y * w + z]);  // a NaN loses here as it does by >
+            if (inside) largest = fmaxf(largest, image[(ptrdiff_t)y * w + z]);  // NaN is ignored, as by >
         }
     }
     out[i] = largest;

@@ -17,9 +17,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: dx is
-// written twice, once to clear it and once by atomics in the L2 cache. Where windows overlap, sums are added in the
-// order of arrival, so their bits vary from run to run, and networks do not use this variant. PyTorch's own kernels for
+// Each window is searched once; the previous variant searches it for each of its pixels. For teaching: dx is written
+// twice, once with zeros and once by atomics in the L2 cache. If windows overlap, sums are added in the order of
+// arrival, so their bits vary from run to run, and networks do not use this variant. PyTorch's own kernels for
 // overlapping windows in channels_last do the same.
 extern "C" __global__ void maxpool2d_backward_atomic_scatter(const float* __restrict__ x,
                                                              const float* __restrict__ dout, float* __restrict__ dx,
@@ -33,7 +33,7 @@ extern "C" __global__ void maxpool2d_backward_atomic_scatter(const float* __rest
 #if NHWC
     const unsigned row = i / (unsigned)c / q % p, column = i / (unsigned)c % q;
     const size_t base = (size_t)(i / (unsigned)c / q / p) * h * w * c + i % (unsigned)c;
-    const size_t step = c;  // from a pixel to the next
+    const size_t step = c;  // from one pixel to the next
 #else
     const unsigned row = i / q % p, column = i % q;
     const size_t base = (size_t)(i / q / p) * h * w;

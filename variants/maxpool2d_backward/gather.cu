@@ -21,10 +21,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: a pixel finds the maximum of each window that covers it and takes the window's gradient where that
-// is itself. Nothing is cleared first, nothing is added by two threads, and a sum's order is that of the windows: the
-// same bits every time. Limits: a window's elements are read once for each of its pixels, and all of the searches are
-// loops whose bounds are known only at run time.
+// The first variant: for each window that covers a pixel, a thread searches the maximum, and adds the window's gradient
+// if its pixel is the maximum. Nothing has to be cleared first, no two threads add to the same element, and the order
+// of each sum is that of the windows: the same bits every time. Limits: the elements of a window are read once for each
+// of its pixels, and all searches are loops whose bounds are known only at run time.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -48,7 +48,7 @@ extern "C" __global__ void maxpool2d_backward_gather(const T* __restrict__ x, co
     const size_t first = (size_t)(i / (unsigned)c / pixels), channel = i % (unsigned)c;
     const T* image = x + first * pixels * c + channel;
     const T* gradient = dout + first * p * q * c + channel;
-    const size_t step = c;  // from a pixel to the next
+    const size_t step = c;  // from one pixel to the next
 #else
     const unsigned pixel = i % pixels;
     const T* image = x + (size_t)(i / pixels) * pixels;
@@ -56,7 +56,7 @@ extern "C" __global__ void maxpool2d_backward_gather(const T* __restrict__ x, co
     const size_t step = 1;
 #endif
     const int row = (int)(pixel / (unsigned)w), column = (int)(pixel % (unsigned)w);
-    // The windows over it: those that start at most `window` - 1 before it, in the padded image.
+    // The windows that contain the pixel: those that start at most `window` - 1 before it, in the padded image.
     const int y = row + padding, z = column + padding;
     const int top = y < window ? 0 : (y - window) / stride + 1, bottom = min(y / stride, p - 1);
     const int left = z < window ? 0 : (z - window) / stride + 1, right = min(z / stride, q - 1);

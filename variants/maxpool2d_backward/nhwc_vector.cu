@@ -41,13 +41,14 @@
 // define    = { REMEMBERED = "1" }
 // ///
 //
-// A lane takes the widest vector of up to 16 bytes that divides a pixel's channels. Each window over the tile is
-// searched once for all of its pixels, in the order of rows, and keeps largest element and place for each channel; at
-// 2x2 windows that touch, a thread moves four vectors of the image, one of gradients and four of results: the least
-// that there is. WINDOW_ROWS x WINDOW_COLUMNS windows are over a tile, which bounds the registers. Limit: HBM; at 3x3
-// and wider the comparisons.
-// remembered_nhwc_vector reads where each maximum was instead of the image: one vector of gradients and its places for
-// four vectors that it writes, and a comparison with a constant for each window over a pixel.
+// A thread uses the widest vector of up to 16 bytes that divides the channels of a pixel. It searches each window that
+// touches its tile once, for all pixels of the tile, in row order, and keeps the largest element and its position for
+// each channel. With 2x2 windows at stride 2, a thread moves four vectors of the image, one of gradients and four of
+// results, which is the minimum. WINDOW_ROWS x WINDOW_COLUMNS windows touch a tile; this bounds the registers. Limit:
+// HBM; for windows of 3x3 and larger the comparisons.
+//
+// remembered_nhwc_vector reads the positions of the maxima instead of the image: one vector of gradients and its
+// positions for four vectors that it writes, and one comparison with a constant for each window that contains a pixel.
 
 #include <opbench/vectors.cuh>
 #include <opbench/window_tiles.cuh>
@@ -169,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_backward_nhwc_vect
 #if ADD
             const Pack added = skip[target];
 #elif MASK && !REMEMBERED
-            const Pack own = x[target];  // again, from the cache
+            const Pack own = x[target];  // loaded again, from the cache
 #endif
             Pack result;
 #pragma unroll

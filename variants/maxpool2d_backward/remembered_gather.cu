@@ -52,13 +52,13 @@ extern "C" __global__ void maxpool2d_backward_remembered_gather(const unsigned c
 #if NHWC
     const unsigned pixel = i / (unsigned)c % pixels;
     const size_t first = (size_t)(i / (unsigned)c / pixels) * p * q * c + i % (unsigned)c;
-    const size_t step = c;  // from a window to the next
+    const size_t step = c;  // from one window to the next
 #else
     const unsigned pixel = i % pixels;
     const size_t first = (size_t)(i / pixels) * p * q;
     const size_t step = 1;
 #endif
-    // The windows over it: those that start at most `window` - 1 before it, in the padded image.
+    // The windows that contain the pixel: those that start at most `window` - 1 before it, in the padded image.
     const int y = (int)(pixel / (unsigned)w) + padding, z = (int)(pixel % (unsigned)w) + padding;
     const int top = y < window ? 0 : (y - window) / stride + 1, bottom = min(y / stride, p - 1);
     const int left = z < window ? 0 : (z - window) / stride + 1, right = min(z / stride, q - 1);

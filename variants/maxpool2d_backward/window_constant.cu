@@ -30,9 +30,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The loops over the windows above a pixel and over a window's elements unroll, divisions are multiplications, and of
-// windows that touch without overlapping each pixel searches one. Limits: a window is still searched once for each of
-// its pixels, out of the L1 cache; one element per load and store.
+// The loops over the windows that contain a pixel, and over the elements of a window, are unrolled, and divisions
+// become multiplications. If windows do not overlap, each pixel searches only one. Limits: a window is still searched
+// once for each of its pixels, from the L1 cache; one element per load and store.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * W)) return;
 #if NHWC
-    constexpr int STEP = C;  // from a pixel to the next
+    constexpr int STEP = C;  // from one pixel to the next
     const unsigned pixel = i / C % (H * W), image = i / C / (H * W);
     const T* source = x + (size_t)image * (H * W * C) + i % C;
     const T* gradient = dout + (size_t)image * (P * Q * C) + i % C;
@@ -62,14 +62,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const T* gradient = dout + (size_t)plane * (P * Q);
 #endif
     const int y = (int)(pixel / W) + PADDING, z = (int)(pixel % W) + PADDING;  // in the padded image
-    const int last_row = y / STRIDE, last_column = z / STRIDE;                 // windows that start at or before it
+    const int last_row = y / STRIDE, last_column = z / STRIDE;  // the last window that starts at or before the pixel
     float sum = 0.0f;
 #pragma unroll
     for (int a = OVER - 1; a >= 0; --a) {
 #pragma unroll
         for (int b = OVER - 1; b >= 0; --b) {
             const int row = last_row - a, column = last_column - b;
-            const int r0 = y - row * STRIDE, s0 = z - column * STRIDE;  // the pixel's place in the window
+            const int r0 = y - row * STRIDE, s0 = z - column * STRIDE;  // the pixel's position in the window
             if (row < 0 || row >= P || column < 0 || column >= Q || r0 >= WINDOW || s0 >= WINDOW) continue;
             float largest = __int_as_float(0xff800000);  // -infinity
             int place = -1;

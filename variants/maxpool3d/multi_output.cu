@@ -36,10 +36,10 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// Windows of neighbouring outputs share the elements that they have in common: along a row in registers, and with
-// LAYERS > 1 the result of a whole layer of a window. Maxima are taken along rows, then over rows, then over layers;
-// vectors are as wide as the row's length and COLUMNS * stride allow. All sizes are macros, so that divisions are
-// multiplications. Limit: DRAM; for windows that overlap in all directions the loads that rows of outputs do not share,
+// The windows of neighbouring outputs share the elements that they have in common: along a row in registers, and with
+// LAYERS > 1 also the results of whole layers of a window. Maxima are computed along rows, then over rows, then over
+// layers. Vectors are as wide as the row length and COLUMNS * stride allow. All sizes are macros, so divisions become
+// multiplications. Limit: DRAM; if windows overlap in all directions, the loads that rows of outputs do not share,
 // which L1 and L2 serve.
 
 #include <opbench/volume_windows.cuh>

@@ -22,9 +22,9 @@
 // args   = ["x", "out", "n * c", "d", "h", "w", "z", "p", "q"]
 // ///
 //
-// The loops over the window unroll, so that its loads are issued before the first comparison. An axis without padding
-// needs no bounds, because the last window ends inside it. Limits: the divisions; loads of 4 bytes, each element loaded
-// by all windows that contain it.
+// The loops over the window are unrolled, so its loads are issued before the first comparison. An axis without padding
+// needs no bounds checks, because the last window ends inside of it. Limits: the divisions; loads of 4 bytes; each
+// element is loaded by all windows that contain it.
 
 // x [volumes][d][h][w], out [volumes][depth][p][q], fewer than 2^32 elements
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 const bool inside = (PADDING_D == 0 || (unsigned)layer < (unsigned)d) &&
                                     (PADDING_H == 0 || (unsigned)y < (unsigned)h) &&
                                     (PADDING_W == 0 || (unsigned)at < (unsigned)w);
-                if (inside) largest = fmaxf(largest, volume[((ptrdiff_t)layer * h + y) * w + at]);  // a NaN loses
+                if (inside) largest = fmaxf(largest, volume[((ptrdiff_t)layer * h + y) * w + at]);  // NaN is ignored
             }
         }
     }

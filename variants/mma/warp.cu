@@ -58,10 +58,11 @@
 // define  = { FROM_SHARED = "1" }
 // ///
 //
-// The probe of mma.sync: eight warps with 32 x 64 outputs each, so that a scheduler has two warps with sixteen
-// independent sums each. With fragments in registers nothing but the matrix instructions is issued; from shared memory
-// a warp needs 6 ldmatrix for 16 matrix instructions, as a matrix product would. Limit: the issue rate of mma.sync, the
-// full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest).
+// This kernel measures the rate of mma.sync. Eight warps compute 32 x 64 outputs each, so a scheduler has two warps
+// with sixteen independent sums each. With fragments in registers, only mma instructions are issued. With fragments
+// from shared memory, a warp needs 6 ldmatrix for 16 mma instructions, as in a matrix product. Limit: the issue rate of
+// mma.sync, which is the full rate of the tensor cores on Ampere and Ada, but about 62 % of it on Hopper (only the
+// wgmma variants reach all of it).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -72,7 +73,7 @@
 #include <opbench/tile.cuh>
 using namespace opbench;
 
-enum class Factors { bf16, f16, tf32, s8 };  // as the header names its product
+enum class Factors { bf16, f16, tf32, s8 };  // the names that the header uses
 constexpr Factors factors = Factors::PRODUCT;
 
 template <Factors>
@@ -98,9 +99,10 @@ typedef Tensors<factors>::T T;
 typedef Tensors<factors>::Sum Sum;
 typedef Tensors<factors>::Out Out;
 
-constexpr int words = 32, slices = 4, warp_m = 32, warp_n = 64;  // 32-bit words of a row, instructions deep
+// 32-bit words of a row; mma instructions along the depth
+constexpr int words = 32, slices = 4, warp_m = 32, warp_n = 64;
 
-// The nearest TF32 of a float, by one addition; narrower operands are taken as they are.
+// Return the nearest TF32 of a float, by one addition; narrower operands are not changed.
 __device__ __forceinline__ unsigned rounded(unsigned word) { return factors == Factors::tf32 ? word + 0x1000u : word; }
 
 template <class Sum>
@@ -147,8 +149,8 @@ extern "C" __global__ void __launch_bounds__(256)
             rounded(row < 64 ? rows[i] : columns[i - 64 * words]);
     }
     __syncthreads();
-    // Lane l gives the address of row l % 8 of matrix l / 8: of a rows 0-7, 8-15, then the next 16 bytes of both; of b
-    // rows 0-7 with both halves of a slice, then rows 8-15.
+    // Lane l provides the address of row l % 8 of matrix l / 8. Of a: rows 0-7, rows 8-15, then the next 16 bytes of
+    // both. Of b: rows 0-7 with both halves of a slice, then rows 8-15.
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared);
     const int a_row = m0 + lane % 16, b_row = 64 + n0 + lane % 8 + lane / 16 * 8;
     const auto round_of = [&] {

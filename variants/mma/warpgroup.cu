@@ -66,10 +66,10 @@
 // define    = { FROM_SHARED = "0" }
 // ///
 //
-// The probe of Hopper's tensor cores: a warpgroup multiplies 64 x 256 outputs by the largest instruction, UNROLL rounds
-// per commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
-// instruction takes 128 clocks and reads at most 10 KB of shared memory, which delivers 16 KB in that time. Limit: the
-// tensor cores at the clock that power allows.
+// This kernel measures the rate of Hopper's tensor cores. A warpgroup computes 64 x 256 outputs with the largest wgmma
+// instruction, UNROLL rounds per commit group. Two blocks share a multiprocessor, so that one issues while the other
+// waits for its group. An instruction takes 128 clocks and reads at most 10 KB of shared memory, which can deliver 16
+// KB in that time. Limit: the tensor cores at the clock that power allows.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -80,7 +80,7 @@
 #include <opbench/wgmma.cuh>
 using namespace opbench;
 
-enum class Factors { bf16, f16, tf32, s8 };  // as the header names its product
+enum class Factors { bf16, f16, tf32, s8 };  // the names that the header uses
 constexpr Factors factors = Factors::PRODUCT;
 
 template <Factors>
@@ -110,17 +110,17 @@ typedef Tensors<factors>::T T;
 typedef Tensors<factors>::Sum Sum;
 typedef Tensors<factors>::Out Out;
 
-constexpr int words = 32, slices = 4;  // 32-bit words of a row, instructions deep
+constexpr int words = 32, slices = 4;  // 32-bit words of a row; wgmma instructions along the depth
 
 template <int rounds>
 struct Rounds {
     static constexpr int value = rounds;
 };
 
-// The nearest TF32 of a float, by one addition; narrower operands are taken as they are.
+// Return the nearest TF32 of a float, by one addition; narrower operands are not changed.
 __device__ __forceinline__ unsigned rounded(unsigned word) { return factors == Factors::tf32 ? word + 0x1000u : word; }
 
-// d = a * b, or d += a * b if `add` is not 0, on 64 x 256 x 32 bytes, with both operands in shared memory.
+// Compute d = a * b, or d += a * b if `add` is not 0, on 64 x 256 x 32 bytes, with both operands in shared memory.
 template <class Sum>
 __device__ __forceinline__ void multiply(Sum (&d)[128], unsigned long long a, unsigned long long b, int add) {
     if constexpr (factors == Factors::s8)
@@ -129,7 +129,7 @@ __device__ __forceinline__ void multiply(Sum (&d)[128], unsigned long long a, un
         wgmma<Tensors<factors>::format>(d, a, b, add);
 }
 
-// The same with a in registers as mma.sync has it.
+// The same with a in registers, in the layout of mma.sync.
 template <class Sum>
 __device__ __forceinline__ void multiply(Sum (&d)[128], const unsigned (&a)[4], unsigned long long b, int add) {
 #define MULTIPLY(SHAPE_AND_TYPES, SUMS, REST)                                                                   \

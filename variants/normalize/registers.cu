@@ -43,16 +43,16 @@
 // args   = ["x", "out"]
 // ///
 //
-// x is read once: it stays in registers until the sums are known. All loads of a thread are in flight together. Short
-// rows share a block, long ones have up to 1024 threads. STREAM marks accesses evict-first. Limit: HBM; axes that do
-// not fit the registers of a block need the variants before, or split. After rmsnorm/vectorised.
+// x is read once: it stays in registers until the sums are computed. All loads of a thread are in flight together.
+// Short rows share a block; long rows have up to 1024 threads. STREAM marks all accesses evict-first in L2. Limit: HBM.
+// Axes that do not fit in the registers of a block need the previous variants or split. After rmsnorm/vectorised.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 
-// The factor of the elements of a group, from the sum of their sizes or squares.
+// Return the factor for the elements of a group, from the sum of their absolute values or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {
     const float base = MEAN ? sum / (float)axis : sum;
     return SQUARES ? rsqrtf(base + (MEAN ? 1e-5f : 0.0f)) : 1.0f / base;
@@ -66,14 +66,15 @@ typedef RowPart<T, AXIS, LANES, THREADS> Row;
 extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     normalize_rows(const T* __restrict__ x, T* __restrict__ out, int rows) {
     __shared__ float sums[ROWS_PER_BLOCK][(THREADS + 31) / 32];
-    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     Row own;
     own.load<STREAM>(x, row, row < rows);
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < Row::items; ++k)
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) sum += term(own.value(k, lane));  // 0 beyond the end
+        for (int lane = 0; lane < LANES; ++lane) sum += term(own.value(k, lane));  // elements after the end are 0
     const float factor = factor_of(over_row<false, THREADS>(sum, sums), AXIS);
 #pragma unroll
     for (int k = 0; k < Row::items; ++k)

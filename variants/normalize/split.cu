@@ -34,9 +34,10 @@
 // args   = ["x", "factor", "out", "axis"]
 // ///
 //
-// One block has a few percent of the GPU's bandwidth, so that a row of many megabytes needs many blocks: all of the
-// tensor for the Frobenius norm. Their number depends on the row alone, and parts are added in a fixed order: the same
-// bits on every GPU. Limit: HBM, with x read twice unless L2 holds it; for short rows three launches.
+// One block can use only a few percent of the GPU's bandwidth, so a row of many megabytes needs many blocks (for the
+// Frobenius norm, the row is the whole tensor). Their number depends only on the row, and partial sums are added in a
+// fixed order: the same bits on every GPU. Limit: HBM; x is read twice unless L2 holds it; for short rows the three
+// launches.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -44,14 +45,14 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef Packed<T, LANES> Pack;
 
-// The factor of the elements of a group, from the sum of their sizes or squares.
+// Return the factor for the elements of a group, from the sum of their absolute values or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {
     const float base = MEAN ? sum / (float)axis : sum;
     return SQUARES ? rsqrtf(base + (MEAN ? 1e-5f : 0.0f)) : 1.0f / base;
 }
 __device__ __forceinline__ float term(float x) { return SQUARES ? x * x : fabsf(x); }
 
-// x [rows][axis]; partial [rows][PARTS]; PARTS blocks for each row, which take its tiles in turn
+// x [rows][axis]; partial [rows][PARTS]; PARTS blocks per row, which process its tiles in turn
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalize_sums(const T* __restrict__ x, float* __restrict__ partial, int axis) {
     __shared__ float warps[BLOCK / 32][1];
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             pack[u] = Pack();
             if (first + u * BLOCK < vectors) pack[u] = row[first + u * BLOCK];
         }
-        float part = 0.0f;  // one sum for all tiles would lose digits
+        float part = 0.0f;  // a single running sum for all tiles would lose digits
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
@@ -87,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     if (threadIdx.x == 0) factor[blockIdx.x] = factor_of(sum[0], axis);
 }
 
-// x, out [rows][axis]; factor [rows]; a block has a tile
+// x, out [rows][axis]; factor [rows]; one tile per block
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalize_scale(const T* __restrict__ x, const float* __restrict__ factor, T* __restrict__ out, int axis) {
     const unsigned vectors = (unsigned)axis / LANES, row = blockIdx.x / TILES;

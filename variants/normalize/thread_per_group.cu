@@ -12,11 +12,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant. With inner > 1 neighbouring threads have neighbouring elements; with inner = 1 each reads a row of
-// its own, 32 sectors per load of a warp. The second pass reads x again. Limits: those sectors; few groups leave most
-// of the GPU idle; one running sum loses precision on long axes, which Kahan's correction restores.
+// The first variant. With inner > 1, neighbouring threads read neighbouring elements; with inner = 1, each thread reads
+// its own row, 32 sectors per load of a warp. The second pass reads x again. Limits: those sectors; few groups leave
+// most of the GPU idle. A single running sum would lose precision on long axes, so it uses Kahan summation.
 
-// The factor of the elements of a group, from the sum of their sizes or squares.
+// Return the factor for the elements of a group, from the sum of their absolute values or squares.
 __device__ __forceinline__ float factor_of(float sum, int axis) {
     const float base = MEAN ? sum / (float)axis : sum;
     return SQUARES ? rsqrtf(base + (MEAN ? 1e-5f : 0.0f)) : 1.0f / base;

@@ -8,11 +8,11 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The host reads the list at any time, and no step waits for it. If the old and the new list are the same memory, a
-// single thread writes. The only cost is the launch.
+// The host can read the list at any time, and no step waits for it. If the old and the new list are the same memory,
+// only one thread writes. The only cost is the launch.
 extern "C" __global__ void record_scalar(const float* losses, const float* __restrict__ loss,
                                          const int* __restrict__ step, float* new_losses, int steps) {
-    // losses, new_losses [steps], perhaps the same memory; loss [1]; step [1], counts from 1
+    // losses, new_losses [steps], which may be the same memory; loss [1]; step [1], counts from 1
     const int i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= steps) return;
     if (i == *step - 1) {

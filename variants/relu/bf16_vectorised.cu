@@ -11,9 +11,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Eight elements of 2 bytes are what four floats are on vec4_unrolled: UNROLL x 16 bytes in flight per thread, and half
-// the instructions per element, as one compares two. A network's activations are read again soon, so that they may stay
-// in the L2 unless STREAM marks them evict-first. The last n % 8 elements go to the first threads. Limit: HBM.
+// As in vec4_unrolled, a thread has UNROLL x 16 bytes in flight; a vector has eight bf16 elements instead of four
+// floats. One instruction compares two elements, so an element needs half the instructions. A network reads its
+// activations again soon, so they stay in L2 unless STREAM marks them evict-first. Block 0 handles the last n % 8
+// elements. Limit: HBM.
 #include <cuda_bf16.h>
 
 __device__ __forceinline__ unsigned larger(unsigned pair) {

@@ -10,9 +10,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Blocks are started once instead of once per 256 elements, and the loop is independent of the grid's size (Harris,
-// "CUDA Pro Tip: Write Flexible Kernels with Grid-Stride Loops", 2013). Still one 4-byte load in flight per thread:
-// the limit is latency, as on the previous variant, and a gain is not certain.
+// Blocks are started once instead of once per BLOCK elements, and the loop works for any grid size (Harris, "CUDA Pro
+// Tip: Write Flexible Kernels with Grid-Stride Loops", 2013). Limit: latency, as in the previous variant, because each
+// thread still has only one load of 4 bytes in flight; it may not be faster.
 extern "C" __global__ void relu_grid_stride(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n]
     const unsigned stride = gridDim.x * BLOCK;

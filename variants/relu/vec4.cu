@@ -10,9 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A 16-byte load per thread puts 32 KB in flight per SM and quarters the instructions (Luitjens, "CUDA Pro Tip:
-// Increase Performance with Vectorized Memory Access", 2013). The n % 4 elements that are left over go to the first
-// threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
+// A load of 16 bytes per thread keeps 32 KB per multiprocessor in flight, with a quarter of the instructions (Luitjens,
+// "CUDA Pro Tip: Increase Performance with Vectorized Memory Access", 2013). The last n % 4 elements are processed by
+// the first threads of the grid. Limit: HBM, and the start and the end of each block, when its threads have nothing in
+// flight.
 extern "C" __global__ void relu_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;

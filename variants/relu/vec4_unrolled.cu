@@ -10,10 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A thread issues all its loads before the first is used: UNROLL x 16 B in flight per thread, 64 KB per SM and more,
-// and a block's start and end are paid once per UNROLL vectors. The loads of one instruction stay contiguous across
-// the warp because a thread's vectors lie BLOCK apart. Nothing is used twice, so loads and stores are marked
-// evict-first (__ldcs, __stcs) and leave the L2 to others. Limit: HBM.
+// A thread issues all its loads before it uses the first value: UNROLL x 16 bytes in flight per thread, 64 KB per
+// multiprocessor and more, and one start and end of a block per UNROLL vectors. The vectors of a thread are BLOCK
+// apart, so the loads of one instruction are contiguous across the warp. Nothing is used twice, so loads and stores are
+// marked evict-first (__ldcs, __stcs) and leave the L2 cache to other data. Limit: HBM.
 extern "C" __global__ void relu_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x, out [n], both aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;

@@ -11,9 +11,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from
-// the ReLU's output, which its reader keeps anyway, and never from its input. Limit: latency, as of relu's first
-// variant.
+// The first variant: neighbouring threads access neighbouring elements, with two loads and a store each. The mask comes
+// from the ReLU's output, which the next layer keeps anyway, and never from its input. Limit: latency, as in
+// relu/scalar.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -24,6 +24,6 @@ typedef float T;
 extern "C" __global__ void relu_backward_scalar(const T* __restrict__ out, const T* __restrict__ dout,
                                                 T* __restrict__ dx, int n) {
     // out, dout, dx [n]
-    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: the last block may reach past 2^31
+    const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: indices of the last block can exceed 2^31
     if (i < (unsigned)n) dx[i] = (float)out[i] > 0.0f ? dout[i] : (T)0.0f;
 }

@@ -12,9 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Two 16-byte loads per thread put 64 KB in flight per SM, and instructions are a fourth (an eighth for bf16). The
-// elements that no vector holds go to the first threads of the grid. STREAM marks all three arrays evict-first. Limit:
-// HBM; a mask of one bit per element, which the forward pass would have to write, would save a third of the bytes.
+// Two loads of 16 bytes per thread keep 64 KB per multiprocessor in flight, with a quarter (in bf16 an eighth) of the
+// instructions. Block 0 handles the elements after the last vector. STREAM marks all three arrays evict-first in L2.
+// Limit: HBM. A mask of one bit per element, written by the forward pass, would save nearly a third of the bytes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

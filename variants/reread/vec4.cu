@@ -17,16 +17,17 @@
 // block  = ["256"]
 // args   = ["partial", "out", "sm_count * BLOCKS_PER_SM"]
 // ///
-//
-// Every load is a 16-byte `__ldcg`, which caches in L2 only, so after the first round the array streams from L2 and
-// nothing but L2 can limit it as long as the array fits. Each round starts one block further, so that no block reads
-// the lines it has just read. Four loads are in flight per thread. The maximum makes every load matter and costs one
+// Every load is a 16-byte `__ldcg`, which caches only in L2. So after the first round the array is read from L2, and
+// only L2 limits the rate as long as the array fits in it. Each round starts one block further, so that no block reads
+// the lines that it has just read. Four loads per thread are in flight. The maximum makes sure that every load is
+// needed, costs one instruction per element, and is exact in any order. The flush before a sample with cold L2 costs
+// one round of many.
 // instruction; it is exact in any order. The flush before a cold sample costs one round of many.
 __device__ __forceinline__ float max4(float best, float4 v) {
     return fmaxf(fmaxf(best, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
 }
 
-// The maximum of 256 threads' values; valid in thread 0.
+// Return the maximum over 256 threads; valid in thread 0.
 __device__ float block_max(float best) {
     __shared__ float warps[8];
     for (int offset = 16; offset > 0; offset /= 2) best = fmaxf(best, __shfl_down_sync(0xffffffffu, best, offset));

@@ -19,9 +19,9 @@
 // args   = ["x", "dout", "rstd", "dweight", "rows", "cols"]
 // ///
 //
-// Lanes read along the rows; the second pass of the first kernel finds them in a cache. A warp of the second kernel
-// reads 32 columns of one row, and a block adds the sums of its DOWN warps in shared memory. Limits: the second kernel
-// reads x and dout from DRAM again, and a few thousand columns are few blocks.
+// The lanes of a warp read along the rows; the second pass of the first kernel reads them from a cache. A warp of the
+// second kernel reads 32 columns of one row, and a block adds the sums of its DOWN warps in shared memory. Limits: the
+// second kernel reads x and dout from DRAM again, and a few thousand columns are only few blocks.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

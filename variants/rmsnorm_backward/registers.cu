@@ -31,10 +31,10 @@
 // args   = ["part_weight", "dweight", "PARTS_USED", "cols"]
 // ///
 //
-// A thread has the same columns in each row of its block: it adds their products up in registers, in the order of the
-// rows, and both gradients take one read of x and dout. The number of parts depends only on the problem and PARTS, so
-// that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is reduced; rows
-// longer than 8 * BLOCK need the previous variant.
+// A thread has the same columns in each row of its block, and adds their products in registers, in the order of the
+// rows. So both gradients need only one read of x and dout. The number of parts depends only on the problem and PARTS,
+// so the bits are the same on every GPU. Limits: 4 bytes (2 in bf16) per access; nothing is loaded while the sums of a
+// row are reduced; rows longer than 8 * BLOCK need the previous variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                           T* __restrict__ dx, float* __restrict__ part_weight, int rows) {
     // x, dout, dsum, dx [rows][cols]; weight [cols]; rstd [rows]; parts [PARTS_USED][cols]
-    __shared__ float warps[2][BLOCK / 32][1];  // of this row and of the next: one barrier per row
+    __shared__ float warps[2][BLOCK / 32][1];  // of this row and of the next one, so that one barrier per row is enough
     float weights[ITEMS], of_weight[ITEMS] = {};
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {

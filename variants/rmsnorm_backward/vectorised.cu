@@ -38,8 +38,8 @@
 // ///
 //
 // A thread loads ITEMS vectors of 16 bytes of x and of dout, and those of its next row before it waits for the sums of
-// this one. Short rows share a block, and each of the block's rows has sums of its own. The order of all sums depends
-// on the problem and the config alone. Limits: HBM, and registers: a vector of bf16 takes 40 of a thread.
+// this row. Short rows share a block, and each row of a block has its own sums. The order of all sums depends only on
+// the problem and the config. Limits: HBM, and registers: a vector of bf16 needs 40 registers per thread.
 
 #include <opbench/row_gradient.cuh>
 using namespace opbench;

@@ -16,8 +16,8 @@
 // args   = ["x", "cos", "sin", "out", "batch * tokens * heads * half", "tokens", "heads", "half"]
 // ///
 //
-// The first variant. Limit: the divisions that find a pair's token, and accesses of one element each; with neighbours a
-// warp's two accesses share their sectors.
+// The first variant. Limit: the divisions that compute a pair's token, and accesses of one element each; if pairs are
+// neighbouring elements, the two accesses of a warp use the same sectors.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

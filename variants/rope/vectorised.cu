@@ -23,17 +23,18 @@
 // args   = ["x", "cos", "sin", "out", "heads"]
 // ///
 //
-// The blocks of a token read the same rows of the tables, from a cache. With halves a thread has two vectors that lie
-// half a head apart, with neighbours one vector of whole pairs. Limit: HBM.
+// The blocks of a token read the same rows of the tables, from a cache. If pairs consist of the two halves of a head, a
+// thread has two vectors that are half a head apart; if pairs are neighbours, it has one vector of whole pairs. Limit:
+// HBM.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
-constexpr int PAIRS = HALVES ? LANES : LANES / 2;  // of a thread
+constexpr int PAIRS = HALVES ? LANES : LANES / 2;  // pairs of a thread
 
-// Elements that one load or store moves.
+// The elements of one load or store.
 struct Vector {
     PACK raw;
     __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }

@@ -18,9 +18,9 @@
 // args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability", "cols"]
 // ///
 //
-// The last pass needs running sums: the block reads BLOCK elements at a time, adds up their masses, and only in the
-// tile that holds the token one thread loops over them. Limits: every pass ends with log2(BLOCK) barriers; loads are as
-// narrow as an element; a row is read up to 62 times, from the L2 cache after the first.
+// The last pass needs running sums: the block reads BLOCK elements (a tile) at a time and adds up their masses; only in
+// the tile that contains the token, one thread loops over the elements. Limits: every pass ends with log2(BLOCK)
+// barriers; a load moves only one element; a row is read up to 63 times, after the first time from the L2 cache.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -32,24 +32,24 @@ typedef float T;
 #endif
 typedef unsigned long long Mass;  // in units of 2^-31
 
-// A probability between 0 and 1; 0 for NaN.
+// Return the probability clamped to the range from 0 to 1; 0 for NaN.
 __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
 
-// The bits of a clamped probability, which have the order of the numbers.
+// Return the bits of a clamped probability; as integers they have the same order as the probabilities.
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
 __device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
 
-// A share between 0 and 1 in steps of 2^-24.
+// Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
 
-// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+// Return (total * steps + rounding) / 2^24; the product itself may exceed 64 bits.
 __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
     return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
 }
 
-// The sum over the threads of the block, in each of them.
+// Return the sum over the threads of the block, in each of them.
 __device__ __forceinline__ Mass over_block(Mass value, Mass* partial) {
     partial[threadIdx.x] = value;
     __syncthreads();
@@ -58,11 +58,11 @@ __device__ __forceinline__ Mass over_block(Mass value, Mass* partial) {
         __syncthreads();
     }
     const Mass sum = partial[0];
-    __syncthreads();  // all have read, before the array is used again
+    __syncthreads();  // all threads have read `partial` before it is used again
     return sum;
 }
 
-// The mass of the elements whose code is at least `limit`, or their number.
+// Return the mass, or the number, of the elements whose code is at least `limit`.
 template <bool number>
 __device__ Mass kept(const T* row, int cols, unsigned limit, Mass* partial) {
     Mass sum = 0;
@@ -73,7 +73,8 @@ __device__ Mass kept(const T* row, int cols, unsigned limit, Mass* partial) {
     return over_block(sum, partial);
 }
 
-// The largest code whose elements and all larger ones have `wanted` mass or number; 0 if not even all of them have.
+// Return the largest code such that its elements and all larger ones have at least `wanted` mass or number; 0 if even
+// all elements have less.
 template <bool number>
 __device__ unsigned largest_limit(const T* row, int cols, Mass wanted, Mass* partial) {
     unsigned low = 0, high = CODE_OF_ONE + 1;
@@ -115,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         return;
     }
     const Mass wanted = part_of(total, min(steps_of(uniform[r]), (Mass)0xffffff), 0);
-    Mass before = 0;  // of earlier tiles
+    Mass before = 0;  // mass of earlier tiles
     for (int first = 0; before <= wanted; first += BLOCK) {
         const int i = first + threadIdx.x;
         const float p = i < cols ? clamped((float)row[i]) : 0.0f;

@@ -23,12 +23,12 @@
 // args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability"]
 // ///
 //
-// The upper 10 bits of a number between 0 and 1 are its exponent and three more bits, so that the elements of a row
-// spread over many bins. One scan over the bins finds the bin of the smallest kept element. The next pass counts only
-// elements of that bin, by their next 10 bits. The first histogram serves both filters: top_k and top_p take 5 passes
-// in f32, and 3 in bf16 and f16 where that many bits suffice. Limit: atomics on shared memory in the first pass, and
-// one block per row, so that few rows leave most of the GPU idle. Idea: radix selection, as in Alabi et al., "Fast
-// K-selection algorithms for graphics processing units" (2012).
+// The upper 10 bits of a number between 0 and 1 are its exponent and three more bits, so the elements of a row are
+// distributed over many bins. One scan over the bins finds the bin of the smallest element to keep. The next pass
+// counts only elements of that bin, by their next 10 bits. Both filters use the first histogram: top_k and top_p
+// together take 5 passes in f32, and 3 in bf16 and f16, which have fewer bits. Limit: atomics on shared memory in the
+// first pass, and one block per row, so few rows leave most of the GPU idle. Idea: radix selection, as in Alabi et al.,
+// "Fast K-selection algorithms for graphics processing units" (2012).
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -43,25 +43,25 @@ typedef float T;
 #endif
 typedef unsigned long long Mass;  // in units of 2^-31
 
-// A probability between 0 and 1; 0 for NaN.
+// Return the probability clamped to the range from 0 to 1; 0 for NaN.
 __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
 
-// The bits of a clamped probability, which have the order of the numbers.
+// Return the bits of a clamped probability; as integers they have the same order as the probabilities.
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
 __device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
 
-// A share between 0 and 1 in steps of 2^-24.
+// Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
 
-// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+// Return (total * steps + rounding) / 2^24; the product itself may exceed 64 bits.
 __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
     return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
 }
 
 constexpr int WARPS = BLOCK / 32, DIGIT_BITS = 10, BINS = 1 << DIGIT_BITS, OWN_BINS = BINS / BLOCK;
-constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
+constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // lowest bit of a code that can be 1
 typedef Packed<T, LANES> Pack;
 
 __device__ __forceinline__ float element(const Pack& pack, int i) { return lane_of<T>(pack, i); }
@@ -71,13 +71,13 @@ struct Histogram {
     unsigned number[BINS];
 };
 
-// The elements from a limit on.
+// The elements whose code is at least a limit.
 struct Kept {
     unsigned limit;
-    Mass mass, number;  // above the bins that are not settled yet
+    Mass mass, number;  // of the elements above the bins that are still undecided
 };
 
-// Fill a histogram of the elements that agree with `limit` in all bits from shift + DIGIT_BITS on.
+// Fill a histogram with the elements that are equal to `limit` in all bits from shift + DIGIT_BITS on.
 __device__ __forceinline__ void count_digits(const T* row, unsigned limit, int shift, Histogram& histogram) {
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {
         histogram.mass[bin] = 0;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void count_digits(const T* row, unsigned limit, int s
 }
 
 #if !TOP_K
-// The mass of all bins, in every thread.
+// Return the mass of all bins, in every thread.
 __device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* sums) {
     Mass sum = 0;
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) sum += histogram.mass[bin];
@@ -110,13 +110,13 @@ __device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* su
     __syncthreads();
     sum = 0;
     for (int warp = 0; warp < WARPS; ++warp) sum += sums[warp];
-    __syncthreads();  // all have read the sums
+    __syncthreads();  // all threads have read the sums
     return sum;
 }
 #endif
 
-// Add the largest digit to the limit with which the kept elements have `wanted` mass or number. All threads get the
-// result, in which the bins above the digit count as kept, and after the last digit its own bin, too.
+// Add to the limit the largest digit with which the kept elements have `wanted` mass or number. All threads get the
+// result. In it, the bins above the digit count as kept, and after the last digit also the digit's own bin.
 template <bool by_number>
 __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const Histogram& histogram,
                                        Mass (*sums)[WARPS], Kept& shared) {
@@ -128,18 +128,19 @@ __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const
         mass += histogram.mass[top - i];
         number += histogram.number[top - i];
     }
-    Mass masses = mass, numbers = number;  // up to this thread's bins
+    Mass masses = mass, numbers = number;  // including the bins of all threads before this one
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
         const Mass more = __shfl_up_sync(0xffffffffu, masses, step), most = __shfl_up_sync(0xffffffffu, numbers, step);
         if (lane >= step) masses += more, numbers += most;
     }
     if (lane == 31) sums[0][warp] = masses, sums[1][warp] = numbers;
-    if (threadIdx.x == 0) shared = kept;  // stays if nothing has the wanted mass
+    if (threadIdx.x == 0) shared = kept;  // unchanged if even all bins have less than the wanted mass
     __syncthreads();
     masses += kept.mass - mass, numbers += kept.number - number;
     for (int w = 0; w < warp; ++w) masses += sums[0][w], numbers += sums[1][w];
-    // Of one thread the bins cross the limit: the bins above have less than wanted, those up to the last have enough.
+    // Exactly one thread has the bins in which the limit is: the bins above have less than wanted, with this thread's
+    // bins it is enough.
     const bool crosses =
         by_number ? numbers < wanted && wanted <= numbers + number : masses < wanted && wanted <= masses + mass;
     if (crosses) {
@@ -154,7 +155,7 @@ __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const
     }
     __syncthreads();
     kept = shared;
-    __syncthreads();  // all have read, before the next digit
+    __syncthreads();  // all threads have read `shared` before the next digit
 }
 
 // Draw the token of a row: the first kept element whose running mass is greater than `wanted`.
@@ -168,7 +169,7 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
         return;
     }
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Mass before = 0;  // of earlier tiles
+    Mass before = 0;  // mass of earlier tiles
     for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
         const int vector = first + threadIdx.x;
         Pack pack = {};
@@ -179,14 +180,14 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
             const float p = clamped(element(pack, i));
             if (code_of(p) >= limit) own += mass_of(p);
         }
-        Mass running = own;  // of the lanes up to this one
+        Mass running = own;  // running mass, including all lanes up to this one
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const Mass other = __shfl_up_sync(0xffffffffu, running, step);
             if (lane >= step) running += other;
         }
         if (lane == 31) sums[turn][warp] = running;
-        __syncthreads();  // one barrier per tile: the next tile writes to the other line
+        __syncthreads();  // one barrier per tile: the next tile writes to the other row of `sums`
         Mass tile = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {

@@ -16,10 +16,11 @@
 // args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability", "rows", "cols"]
 // ///
 //
-// Nothing is sorted: the number of elements that are at least as large as a limit, and their mass, fall as the limit
-// rises. The bits of a number between 0 and 1 have the order of the numbers, so 30 passes find the largest limit that
-// keeps enough. Masses are whole numbers: any order of summation gives the same token. Limits: neighbouring lanes read
-// a whole row apart; few rows leave the GPU idle; a row is read up to 62 times.
+// Nothing is sorted: as a limit rises, the number of elements that are at least as large as the limit falls, and so
+// does their mass. The bits of numbers between 0 and 1, taken as integers, have the same order as the numbers, so 30
+// passes find the largest limit that keeps enough elements. Masses are integers, so any order of summation gives the
+// same token. Limits: neighbouring lanes read addresses that are a whole row apart; few rows leave the GPU idle; a row
+// is read up to 63 times.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -31,24 +32,24 @@ typedef float T;
 #endif
 typedef unsigned long long Mass;  // in units of 2^-31
 
-// A probability between 0 and 1; 0 for NaN.
+// Return the probability clamped to the range from 0 to 1; 0 for NaN.
 __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
 
-// The bits of a clamped probability, which have the order of the numbers.
+// Return the bits of a clamped probability; as integers they have the same order as the probabilities.
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
 __device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
 
-// A share between 0 and 1 in steps of 2^-24.
+// Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
 
-// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+// Return (total * steps + rounding) / 2^24; the product itself may exceed 64 bits.
 __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
     return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
 }
 
-// The mass of the elements whose code is at least `limit`, or their number.
+// Return the mass, or the number, of the elements whose code is at least `limit`.
 template <bool number>
 __device__ Mass kept(const T* row, int cols, unsigned limit) {
     Mass sum = 0;
@@ -59,7 +60,8 @@ __device__ Mass kept(const T* row, int cols, unsigned limit) {
     return sum;
 }
 
-// The largest code whose elements and all larger ones have `wanted` mass or number; 0 if not even all of them have.
+// Return the largest code such that its elements and all larger ones have at least `wanted` mass or number; 0 if even
+// all elements have less.
 template <bool number>
 __device__ unsigned largest_limit(const T* row, int cols, Mass wanted) {
     unsigned low = 0, high = CODE_OF_ONE + 1;

@@ -24,9 +24,9 @@
 // args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability"]
 // ///
 //
-// A pass compares each element with 2^BITS - 1 limits, so that 30 bits take 30 / BITS passes; bf16 and f16 have fewer
-// bits. Warps add up by shuffles, and one barrier joins their sums. Limit: the comparisons, 2^BITS - 1 of them with a
-// 64-bit addition each; still a third to a half of the passes.
+// A pass compares each element with 2^BITS - 1 limits, so 30 bits take 30 / BITS passes; bf16 and f16 have fewer bits.
+// Warps add by shuffles, and then one barrier is enough to add the sums of the warps. Limit: the comparisons, 2^BITS -
+// 1 per element, each with a 64-bit addition; but there are only a third to a half of the passes.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -38,32 +38,33 @@ typedef float T;
 #endif
 typedef unsigned long long Mass;  // in units of 2^-31
 
-// A probability between 0 and 1; 0 for NaN.
+// Return the probability clamped to the range from 0 to 1; 0 for NaN.
 __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
 
-// The bits of a clamped probability, which have the order of the numbers.
+// Return the bits of a clamped probability; as integers they have the same order as the probabilities.
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
 __device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
 
-// A share between 0 and 1 in steps of 2^-24.
+// Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
 
-// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+// Return (total * steps + rounding) / 2^24; the product itself may exceed 64 bits.
 __device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
     return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
 }
 
 constexpr int WARPS = BLOCK / 32, LIMITS = (1 << BITS) - 1;
-constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
-typedef PACK Pack;                                    // what one load or store moves
+constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // lowest bit of a code that can be 1
+typedef PACK Pack;                                    // the vector of one load or store
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];
 }
 
-// The masses, or numbers, of the elements whose codes are at least first, first + step, ...: in every thread.
+// Compute the masses, or numbers, of the elements whose codes are at least first, first + step, ...; every thread gets
+// them.
 template <bool number, int limits>
 __device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step, Mass (&sum)[limits],
                                      Mass (*sums)[WARPS]) {
@@ -79,7 +80,7 @@ __device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step
                 if (code_of(p) >= first + j * step) sum[j] += number ? 1 : mass_of(p);
         }
     }
-    __syncthreads();  // all have read the sums of the pass before
+    __syncthreads();  // all threads have read the sums of the previous pass
 #pragma unroll
     for (int j = 0; j < limits; ++j) {
 #pragma unroll
@@ -95,7 +96,8 @@ __device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step
     }
 }
 
-// The largest code whose elements and all larger ones have `wanted` mass or number; 0 if not even all of them have.
+// Return the largest code such that its elements and all larger ones have at least `wanted` mass or number; 0 if even
+// all elements have less.
 template <bool number>
 __device__ __forceinline__ unsigned largest_limit(const T* row, Mass wanted, Mass (*sums)[WARPS]) {
     unsigned limit = 0;
@@ -121,7 +123,7 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
         return;
     }
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Mass before = 0;  // of earlier tiles
+    Mass before = 0;  // mass of earlier tiles
     for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
         const int vector = first + threadIdx.x;
         Pack pack = {};
@@ -132,14 +134,14 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
             const float p = clamped(element(pack, i));
             if (code_of(p) >= limit) own += mass_of(p);
         }
-        Mass running = own;  // of the lanes up to this one
+        Mass running = own;  // running mass, including all lanes up to this one
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const Mass other = __shfl_up_sync(0xffffffffu, running, step);
             if (lane >= step) running += other;
         }
         if (lane == 31) sums[turn][warp] = running;
-        __syncthreads();  // one barrier per tile: the next tile writes to the other line
+        __syncthreads();  // one barrier per tile: the next tile writes to the other row of `sums`
         Mass tile = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
@@ -185,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     limit = largest_limit<false>(row, max((Mass)1, part_of(total[0], steps_of(top_p[r]), 0xffffff)), sums);
     kept<false>(row, limit, 0, total, sums);
 #endif
-    __syncthreads();  // all have read the sums
+    __syncthreads();  // all threads have read the sums
     const Mass wanted = part_of(total[0], min(steps_of(uniform[r]), (Mass)0xffffff), 0);
     draw(row, limit, total[0], wanted, sums, token + r, probability + r);
 }

@@ -27,12 +27,12 @@
 // shared = "4 * (BM + BN) * 128"
 // ///
 //
-// The tensor cores multiply the eight bits as they are stored; nothing is converted. A fragment has the layout of a
-// 16-bit one, with two numbers in the place of one, so ldmatrix and the loop of the bf16 variants serve unchanged.
-// Scales of rows are applied to the sums once; scales of blocks change every 128 k, which is one step, after which the
-// sums are scaled and added in float32. Limit: Hopper has these instructions for wgmma only, and runs mma.sync of 8-bit
-// floats by converting them to f16 in registers; the warps' tiles are small to leave room for these. Idea of the
-// promotion: DeepSeek-V3 Technical Report (2024).
+// The tensor cores multiply 8-bit floats as they are stored; nothing is converted. A fragment has the layout of a
+// 16-bit fragment with two 8-bit elements instead of one, so ldmatrix and the loop of the bf16 variants work unchanged.
+// Scales of rows are applied to the sums once. Scales of blocks change every 128 elements of k, which is one step;
+// after each step the sums are scaled and added in float32. Limit: Hopper has these instructions only for wgmma, and
+// executes mma.sync of 8-bit floats by converting them to f16 in registers; the warps have small tiles to leave
+// registers for that. Idea of the promotion: DeepSeek-V3 Technical Report (2024).
 
 #include <opbench/byte_mma.cuh>
 #include <opbench/epilogue.cuh>
@@ -56,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const int steps = (k + 127) / 128;
     const int row0 = m0 + warp.m + threadIdx.x % 32 / 4, col0 = n0 + warp.n + threadIdx.x % 4 * 2;
     Tile::Sums sum = {};
-    // Call use(sum's place, scale(row, column)) for each sum of the thread, beyond the edges of the last ones.
+    // Call use(indices of the sum, scale(row, column)) for each sum of the thread; indices after the last row or column
+    // use the last scale.
     const auto for_each_sum = [&](const auto& scale, const auto& use) {
 #pragma unroll
         for (int i = 0; i < Tile::tm * Tile::tn * 4; ++i) {
@@ -69,7 +70,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     int step = 0;
     multiply_parts<Tile, false, false>(sum, shared, steps, warp, operands, [&] {
         const float* of_a = scale_a + (size_t)step * m;
-        const float of_b = scale_b[min(n0 + warp.n, n - 1) / 128 * steps + step];  // a warp's columns are of one block
+        // all columns of a warp are in one block
+        const float of_b = scale_b[min(n0 + warp.n, n - 1) / 128 * steps + step];
         for_each_sum([&](int row, int) { return of_a[row] * of_b; },
                      [&](int mi, int ni, int e, float scale) {
                          total[mi][ni][e] += sum[mi][ni][e] * scale;

@@ -17,9 +17,10 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one byte for the warp, and each
-// lane reads another row of b. A sum of 128 numbers is scaled before it is added if blocks have scales of their own;
-// other scales are applied once. Limit: two loads of a byte and two conversions per multiply-add.
+// The first variant. The lanes of a warp compute neighbouring columns of out: stores are coalesced, all lanes read the
+// same byte of a, and each lane reads another row of b. If blocks have their own scales, each sum of 128 products is
+// scaled before it is added; other scales are applied once. Limit: two loads of a byte and two conversions per
+// multiply-add.
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
     const int row = blockIdx.y * ROWS + threadIdx.y;
     const int col = blockIdx.x * 32 + threadIdx.x;
     if (row >= m || col >= n) return;
-    const int depth = BY_BLOCK ? 128 : k;  // numbers of a row that share a scale
+    const int depth = BY_BLOCK ? 128 : k;  // elements of a row that share a scale
     float total = 0.0f;
     for (int first = 0; first < k; first += depth) {
         float sum = 0.0f;

@@ -20,11 +20,11 @@
 // block  = [256]
 // ///
 //
-// A thread of the first variant converts two numbers per multiply-add; here a block converts each number of its tiles
+// A thread of the first variant converts two elements per multiply-add. Here a block converts each element of its tiles
 // once, four with one load, and reads floats from shared memory, eight for 16 multiply-adds. The tiles are stored
-// [k][row], so that a thread's four rows are one vector, and rows are swizzled by k, so that a warp stores to 32 banks.
-// Rows whose length 4 does not divide are loaded byte by byte. Limit: CUDA cores multiply floats; the tensor cores take
-// the eight bits as they are.
+// [k][row], so that four rows of a thread are one vector, and rows are swizzled by k, so that a warp stores to 32
+// banks. Rows whose length is not a multiple of 4 are loaded byte by byte. Limit: CUDA cores multiply floats; tensor
+// cores could multiply the 8-bit floats directly.
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
@@ -40,7 +40,7 @@ typedef __nv_fp8x4_e5m2 B;
 typedef __nv_fp8x4_e4m3 B;
 #endif
 
-// The place of a row in the line of the tile that has number `k` of each row.
+// Return the index of a row in the line of the tile that holds element `k` of each row.
 __device__ __forceinline__ int swizzled(int row, int k) { return row ^ k / 4 % 8 * 4; }
 
 // Load four neighbours of x [rows][k] from (row, at) as floats; zeros outside.
@@ -60,7 +60,7 @@ __device__ __forceinline__ float4 load_four(const unsigned char* __restrict__ x,
     return float4(four);
 }
 
-// Copy 64 rows of BK numbers, which begin at (row0, at), to a tile: a warp has 8 words of 4 rows.
+// Copy 64 rows of BK elements, which begin at (row0, at), to a tile: a warp copies 8 words of 4 rows.
 template <class Four>
 __device__ __forceinline__ void fill(float (&tile)[BK][64], const unsigned char* __restrict__ x, int row0, int at,
                                      int rows, int k) {

@@ -44,14 +44,16 @@
 // where     = ["TURNS == 4 or CLUSTER == 1"]
 // ///
 //
-// One thread copies 128 bytes of k of both operands per stage; two warpgroups multiply 64 rows each, with 32 steps of k
-// per instruction, twice what bf16 has in the same time. Scales are applied to the sums as they are stored, by slabs of
-// each warp and TMA. A cluster of two blocks may share the copies of b, which is faster only where L2 is the limit.
-// Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32 registers:
-// the error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is added
-// while the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are loaded as
-// the products are issued and used after them. Limit: the stores at the end of a tile; the additions of wgmma_promoted.
-// After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
+// One thread copies 128 bytes of k of both operands per stage. Two warpgroups multiply 64 rows each, 32 elements of k
+// per instruction, twice as many as with bf16 in the same time. Scales are applied to the sums before they are stored,
+// through shared memory and TMA. A cluster of two blocks may share the copies of b, which is faster only if L2 is the
+// limit.
+//
+// Hopper's tensor cores keep only about 14 bits when they add products of 8-bit floats. wgmma_promoted adds the sums of
+// every 128 elements of k in float32 registers: its error is that of 128 additions, whatever k is, and scales of blocks
+// need this anyway. One set of sums is added while the next one is computed. Three sets must fit in the registers, so
+// tiles have 128 columns. Scales are loaded when the products are issued, and used after them. Limit: the stores at the
+// end of a tile; for wgmma_promoted the additions. After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>
@@ -84,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
-        const int line = first + threadIdx.x / 32 % 4 * 16;  // of the warp in its tile
+        const int line = first + threadIdx.x / 32 % 4 * 16;  // the warp's first row in its tile
         float sum[PROMOTED + 1][1][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
         walk.for_each_tile([&](TilePlace tile) {
@@ -98,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             drain_promoted_in_turns<TURNS>(
                 ring, steps,
                 [&](auto set, int step, unsigned a) {
-                    if (BY_BLOCK) {  // arrive while the products run
+                    if (BY_BLOCK) {  // loaded while the products run
                         of_b[set.value] = scale_b[tile.column / 128 * steps + step];
                         of_a[set.value][0] = scale_a[(size_t)step * m + top];
                         of_a[set.value][1] = scale_a[(size_t)step * m + bottom];
@@ -128,5 +130,5 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         });
         out_slabs.finish();
     }
-    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
+    if (CLUSTER > 1) cluster_sync();  // a block must not exit while others may still write to its shared memory
 }

@@ -33,10 +33,10 @@
 // args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
 // ///
 //
-// In wgmma both warpgroups share a tile, and the tensor cores wait while it is scaled and stored. Products of 8 bits
-// take half the time of those of 16, so this share is twice as large. Here a tile belongs to one warpgroup, and the
-// other one multiplies meanwhile. A tile has half the columns, as its sums must fit the registers of one warpgroup, so
-// that L2 delivers a third more bytes per product. Limit: power. Idea: CUTLASS's ping-pong schedule.
+// In wgmma both warpgroups share a tile, and the tensor cores wait while it is scaled and stored. 8-bit products take
+// half the time of 16-bit products, so this part of the time is twice as large. Here a tile belongs to one warpgroup,
+// and the other one multiplies meanwhile. A tile has half the columns, because its sums must fit in the registers of
+// one warpgroup, so L2 delivers a third more bytes per product. Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>
@@ -93,5 +93,5 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         });
         out_slabs.finish();
     }
-    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
+    if (CLUSTER > 1) cluster_sync();  // a block must not exit while others may still write to its shared memory
 }

@@ -12,8 +12,8 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// A warp has every ROWS-th row of the segment, so that ROWS times as many loads are in flight. Limits: 4 bytes (2) per
-// access, and a long segment still has one block for 32 columns.
+// A warp reads every ROWS-th row of the segment, so ROWS times as many loads are in flight. Limits: 4 bytes (2 in bf16)
+// per access, and a long segment still has only one block per 32 columns.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

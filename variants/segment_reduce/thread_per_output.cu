@@ -11,8 +11,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: lanes of a warp read neighbouring columns of a row. Limits: one load in flight per thread, and a
-// long segment is read by few threads.
+// The first variant: the lanes of a warp read neighbouring columns of a row. Limits: one load in flight per thread, and
+// a long segment is read by few threads.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

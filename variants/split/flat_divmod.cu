@@ -13,10 +13,10 @@
 // args   = ["x", "a", "b", "n", "c1", "c2", "h * w"]
 // ///
 //
-// The first variant: both sides are contiguous across the warp except at the boundaries between a and b. Limits:
+// The first variant: loads and stores are contiguous across the warp, except at the boundaries between a and b. Limits:
 // integer divisions by sizes known only at run time, and one element per load and store.
 #if BF16
-typedef unsigned short T;  // elements are copied, never looked into
+typedef unsigned short T;  // the bits of a bf16, because this kernel only copies
 #else
 typedef float T;
 #endif

@@ -31,8 +31,8 @@
 // ///
 //
 // Reduction 4 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): half as many blocks and barriers per element,
-// and two loads in flight per thread. Levels as in `interleaved`. Limit: a barrier per step of the tree, even
-// when one warp alone is left.
+// and two loads in flight per thread. The kernel is launched for several levels, as in `interleaved`. Limit: a barrier
+// per step of the tree, even when only one warp is still active.
 extern "C" __global__ void sum_first_add_on_load(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];

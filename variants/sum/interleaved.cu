@@ -29,11 +29,11 @@
 // args   = ["partial", "out", "cdiv(n, BLOCK ** 3)"]
 // ///
 //
-// Reduction 1 of Harris, "Optimizing Parallel Reduction in CUDA" (2007). A block leaves one partial sum; the same
-// kernel then sums the partial sums, four levels deep, as 256^4 exceeds every int. That is deterministic and a tree
-// from end to end, so its error grows with log n; one atomicAdd per block would queue millions of them at one address.
-// Limits: the active threads are scattered, so every warp runs every step, each with a slow modulo, and half of the
-// threads do nothing from the start.
+// Reduction 1 of Harris, "Optimizing Parallel Reduction in CUDA" (2007). Each block stores one partial sum. The same
+// kernel then adds the partial sums, in four levels in total, because 256^4 exceeds every int. The result is
+// deterministic, and a tree from end to end, so its error grows only with log n. (With one atomicAdd per block instead,
+// millions of them would queue at one address.) Limits: the active threads are scattered, so every warp executes every
+// step, each with a slow modulo; and half of the threads are idle from the start.
 extern "C" __global__ void sum_interleaved(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];

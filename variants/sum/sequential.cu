@@ -31,8 +31,9 @@
 // ///
 //
 // Reduction 3 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): the active threads are the first ones, so
-// whole warps retire, there is no modulo, and neighbours read neighbouring banks. Levels as in `interleaved`. Limit:
-// half of the threads are idle after their load, which is the only one that they have in flight.
+// whole warps become idle, there is no modulo, and neighbouring threads use neighbouring banks. The kernel is launched
+// for several levels, as in `interleaved`. Limit: half of the threads are idle after their load, which is their only
+// one.
 extern "C" __global__ void sum_sequential(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];

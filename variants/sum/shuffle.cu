@@ -31,8 +31,8 @@
 // ///
 //
 // Values pass from register to register (Luitjens, "Faster Parallel Reductions on Kepler", 2014): five shuffles per
-// warp, one shared value per warp, one barrier per block. Levels as in `interleaved`. Limit: two 4-byte loads in flight
-// per thread, and a block that lives for them only.
+// warp, one value per warp in shared memory, one barrier per block. The kernel is launched for several levels, as in
+// `interleaved`. Limit: each thread has only two loads of 4 bytes, and then its block ends.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);

@@ -46,11 +46,11 @@
 // programmatic = true
 // ///
 //
-// The same reading as the previous variant, but the block sums go to a workspace and a second kernel adds them in a
-// fixed order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
-// 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides:
-// with OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit:
-// HBM, reading only.
+// The same loads as in the previous variant, but the sums of the blocks are stored in a workspace, and a second kernel
+// adds them in a fixed order. There are no atomics, and the number of blocks does not depend on the GPU, so the bits
+// are the same every time. 1056 blocks are 8 on each of 132 multiprocessors. The cost is a second launch of a few
+// microseconds, most of which Hopper hides: with OVERLAP, the first kernel lets the second one start, so that it is
+// already resident when the last sum is stored. Limit: HBM, reading only.
 
 #include <opbench/grid_sum.cuh>
 #include <opbench/vectors.cuh>

@@ -30,10 +30,11 @@
 // args   = ["partial", "out", "cdiv(n, (2 * BLOCK) ** 3)"]
 // ///
 //
-// Reductions 5 and 6 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): once 64 values are left, one warp
-// finishes, and BLOCK is known to the compiler, so every loop is unrolled. Harris relied on volatile and on warps in
-// lockstep; since Volta the lanes need __syncwarp between a step's reads and its writes. Levels as in `interleaved`.
-// Limit: shared memory and two warp barriers per step, and few bytes in flight.
+// Reductions 5 and 6 of Harris, "Optimizing Parallel Reduction in CUDA" (2007): when 64 values are left, one warp
+// finishes; BLOCK is known to the compiler, so every loop is unrolled. Harris relied on volatile and on warps in
+// lockstep; since Volta, the lanes need __syncwarp between the reads and the writes of a step. The kernel is launched
+// for several levels, as in `interleaved`. Limit: shared memory and two warp barriers per step, and few bytes in
+// flight.
 extern "C" __global__ void sum_unrolled_last_warp(const float* __restrict__ x, float* __restrict__ out, int n) {
     // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];
@@ -52,10 +53,10 @@ extern "C" __global__ void sum_unrolled_last_warp(const float* __restrict__ x, f
         float sum = tree[t];
 #pragma unroll
         for (unsigned distance = 32; distance > 0; distance /= 2) {
-            sum += tree[t + distance];  // lanes >= distance read values that no longer count
-            __syncwarp();               // all lanes have read before any writes
+            sum += tree[t + distance];  // lanes >= distance read values that are no longer needed
+            __syncwarp();               // all lanes have read before any of them writes
             tree[t] = sum;
-            __syncwarp();  // all lanes have written before any reads
+            __syncwarp();  // all lanes have written before any of them reads
         }
         if (t == 0) out[blockIdx.x] = sum;
     }

@@ -34,11 +34,12 @@
 // tune      = { TILE = [128, 64], WN = [32], STAGES = [4] }
 // ///
 //
-// The main loop of a dense product, from the first to the last k that differ from zero for a tile: for "upper" from the
+// The main loop of a dense product, but only over those k that can differ from zero for a tile: for "upper", from the
 // tile's first row to its last column. Tiles are numbered by diagonals, those with the most steps first. b is stored by
-// rows and transposed on its way to registers. Limit: mma.sync, which reaches about 62 % of Hopper's tensor cores; for
-// small matrices the tile in the corner, whose steps follow each other. After CUTLASS 2's multistage kernels and its
-// triangular rank updates; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor Cores (2022).
+// rows and transposed on its way to registers. Limit: mma.sync, which reaches about 62 % of the rate of Hopper's tensor
+// cores; for small matrices the tile in the corner, whose steps run one after the other. After CUTLASS 2's multistage
+// kernels and its triangular rank updates; H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor
+// Cores (2022).
 
 #include <opbench/epilogue.cuh>
 #include <opbench/matrix_columns.cuh>
@@ -51,16 +52,17 @@ typedef Block<P, TILE, TILE, WM, WN, STAGES> Tile;
 typedef P::T T;
 
 struct Place {
-    int row, column;  // of a tile, counted in tiles
+    int row, column;  // of a tile, in units of tiles
     bool zero;
 };
-// The tile of a block: diagonals of the triangle from its corner on, then the tiles outside the triangle.
+// Return the tile of a block: first the diagonals of the triangle, beginning at its corner, then the tiles outside of
+// the triangle.
 __device__ __forceinline__ Place place_of(int index, int tiles) {
     const int inside = tiles * (tiles + 1) / 2;
     const bool zero = index >= inside;
     if (zero) index -= inside;
-    int diagonal = (int)((sqrtf(8.0f * index + 1.0f) - 1.0f) / 2.0f);  // of 1, 2, 3 … tiles
-    while (diagonal * (diagonal + 1) / 2 > index) --diagonal;          // the square root is rounded
+    int diagonal = (int)((sqrtf(8.0f * index + 1.0f) - 1.0f) / 2.0f);  // diagonals have 1, 2, 3 … tiles
+    while (diagonal * (diagonal + 1) / 2 > index) --diagonal;          // because the square root is rounded
     while ((diagonal + 1) * (diagonal + 2) / 2 <= index) ++diagonal;
     const int near = index - diagonal * (diagonal + 1) / 2, far = near + tiles - 1 - diagonal;
     return UPPER != zero ? Place{near, far, zero} : Place{far, near, zero};

@@ -12,9 +12,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Of n products of an output, only those between its row and its column differ from zero, on average
-// a third for outputs within the triangle. Lanes are neighbouring columns, so that b and out are coalesced. Limit: two
-// loads for each multiply-add.
+// The first variant. Of the n products of an output, only those between its row and its column differ from zero: on
+// average a third, for outputs within the triangle. Lanes compute neighbouring columns, so b and out are coalesced.
+// Limit: two loads for each multiply-add.
 
 // a, b, out [n][n]
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS)
     const int col = blockIdx.x * 32 + threadIdx.x;
     const int row = blockIdx.y * ROWS + threadIdx.y;
     if (row >= n || col >= n) return;
-    const int first = UPPER ? row : col, last = UPPER ? col : row;  // no product if first > last
+    const int first = UPPER ? row : col, last = UPPER ? col : row;  // no products if first > last
     float sum = 0.0f;
     for (int i = first; i <= last; ++i) sum += a[(size_t)row * n + i] * b[(size_t)i * n + col];
     out[(size_t)row * n + col] = sum;

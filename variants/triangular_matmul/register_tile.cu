@@ -15,26 +15,27 @@
 // block  = ["TILE * TILE // 64"]
 // ///
 //
-// For each k a thread reads 16 numbers from shared memory, four at a time, for 64 multiply-adds. Blocks differ in their
-// work: the tile in the far corner has all steps of k, one on the diagonal those of one tile. Tiles are numbered by
-// diagonals, from the corner on, and tiles of zeros come last, so that short blocks fill the multiprocessors at the end.
-// Limit: each step loads, waits and then computes; then the rate of the CUDA cores. Longest work first is R. Graham's
-// rule, Bounds on Multiprocessing Timing Anomalies (1969).
+// For each k, a thread reads 16 elements from shared memory, four at a time, for 64 multiply-adds. Blocks have
+// different amounts of work: the tile in the far corner needs all steps of k, a tile on the diagonal only those of one
+// tile. Tiles are numbered by diagonals, beginning at the corner, and tiles of zeros come last, so that short blocks
+// fill the multiprocessors at the end. Limit: each step loads, waits and then computes; then the rate of the CUDA
+// cores. Longest work first is R. Graham's rule, Bounds on Multiprocessing Timing Anomalies (1969).
 
 constexpr int THREADS = TILE * TILE / 64, LANES = TILE / 8, PASSES = TILE * BK / (4 * THREADS);
 static_assert(PASSES * 4 * THREADS == TILE * BK, "tiles are loaded in whole passes");
 
 struct Place {
-    int row, column;  // of a tile, counted in tiles
+    int row, column;  // of a tile, in units of tiles
     bool zero;
 };
-// The tile of a block: diagonals of the triangle from its corner on, then the tiles outside the triangle.
+// Return the tile of a block: first the diagonals of the triangle, beginning at its corner, then the tiles outside of
+// the triangle.
 __device__ __forceinline__ Place place_of(int index, int tiles) {
     const int inside = tiles * (tiles + 1) / 2;
     const bool zero = index >= inside;
     if (zero) index -= inside;
-    int diagonal = (int)((sqrtf(8.0f * index + 1.0f) - 1.0f) / 2.0f);  // of 1, 2, 3 … tiles
-    while (diagonal * (diagonal + 1) / 2 > index) --diagonal;          // the square root is rounded
+    int diagonal = (int)((sqrtf(8.0f * index + 1.0f) - 1.0f) / 2.0f);  // diagonals have 1, 2, 3 … tiles
+    while (diagonal * (diagonal + 1) / 2 > index) --diagonal;          // because the square root is rounded
     while ((diagonal + 1) * (diagonal + 2) / 2 <= index) ++diagonal;
     const int near = index - diagonal * (diagonal + 1) / 2, far = near + tiles - 1 - diagonal;
     return UPPER != zero ? Place{near, far, zero} : Place{far, near, zero};
@@ -48,7 +49,7 @@ __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, in
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
-// a, b, out [n][n]; a thread has 4 x 4 outputs four times, half a tile apart in both directions.
+// a, b, out [n][n]; a thread computes four squares of 4 x 4 outputs, half a tile apart in both directions.
 extern "C" __global__ void __launch_bounds__(THREADS)
     triangular_matmul_register_tile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                                     int n) {
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int x = threadIdx.x % LANES * 4, y = threadIdx.x / LANES * 4;
     alignas(16) float sum[8][8] = {};
     for (int base = first; base < end; base += BK) {
-        float4 a_next[PASSES], b_next[PASSES];  // all loads first, so that they are under way together
+        float4 a_next[PASSES], b_next[PASSES];  // all loads first, so that they are in flight together
 #pragma unroll
         for (int p = 0; p < PASSES; ++p) {
             const int i = (threadIdx.x + p * THREADS) * 4;
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int c = 0; c < 8; ++c) sum[r][c] += rows[r] * columns[c];
         }
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
 #pragma unroll
     for (int r = 0; r < 8; ++r) {

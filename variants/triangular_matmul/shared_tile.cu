@@ -15,8 +15,9 @@
 // ///
 //
 // Each loaded value is used TILE times. Only whole tiles are skipped: those of k before a block's rows or after its
-// columns. A tile on the diagonal is loaded with its zeros, which add nothing, so that no thread needs bounds of its
-// own. A block outside the triangle has no step and writes zeros. Limit: two shared loads for one multiply-add.
+// columns. A tile on the diagonal is loaded with its zeros, which add nothing, so threads need no bounds of their own.
+// A block outside of the triangle has no step and writes zeros. Limit: each multiply-add needs a load of a and one of b
+// from shared memory.
 
 // a, b, out [n][n]
 extern "C" __global__ void __launch_bounds__(TILE* TILE)
@@ -34,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(TILE* TILE)
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < TILE; ++i) sum += a_tile[y][i] * b_tile[i][x];
-        __syncthreads();  // or the next tile would overwrite what slower warps still read
+        __syncthreads();  // otherwise the next tile would overwrite data that slower warps still read
     }
     if (row < n && col < n) out[(size_t)row * n + col] = sum;
 }

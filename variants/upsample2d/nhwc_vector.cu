@@ -21,10 +21,11 @@
 // args   = ["x", "out", "n"]
 // ///
 //
-// Each vector of channels is loaded once and stored for all its outputs, 16 bytes per lane, with sizes that the
-// compiler knows; COLUMNS pixels per thread are in flight together. Bilinearly a thread loops along a row: every column
-// of three pixels is interpolated down once and serves the outputs on both sides of it, so that COLUMNS pixels cost 3 *
-// (COLUMNS + 2) loads instead of 4 for each output. STREAM marks the stores evict-first. Limit: HBM.
+// Each vector of channels is loaded once and stored for all its outputs, 16 bytes per lane; all sizes are compile-time
+// constants. The COLUMNS pixels of a thread are in flight together. In bilinear mode, a thread loops along a row: it
+// interpolates every column of three pixels vertically once, and uses the result for the outputs on both sides. So
+// COLUMNS pixels need 3 * (COLUMNS + 2) loads instead of 4 for each output. STREAM marks the stores evict-first in L2.
+// Limit: HBM.
 
 #include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>
@@ -34,7 +35,7 @@ typedef Element<BF16> T;
 typedef Phases<S> Phase;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int WIDTH = C % LANES == 0 ? LANES : C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1;
-constexpr int PACKS = C / WIDTH;  // of a pixel
+constexpr int PACKS = C / WIDTH;  // vectors of a pixel
 constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
 
 typedef Packed<T, WIDTH> Pack;
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BILINEAR
     const Pack* rows[3] = {source + (size_t)max(row - 1, 0) * (W * PACKS), source + (size_t)row * (W * PACKS),
                            source + (size_t)min(row + 1, H - 1) * (W * PACKS)};
-    float down[3][S][WIDTH];  // of the column before, this one and the one after, interpolated down
+    float down[3][S][WIDTH];  // the previous column, this one and the next one, interpolated vertically
 #pragma unroll
     for (int z = 0; z < COLUMNS + 2; ++z) {
         const int place = min(max(column + z - 1, 0), W - 1);

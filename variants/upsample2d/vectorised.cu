@@ -20,11 +20,11 @@
 // args   = ["x", "out", "n * c"]
 // ///
 //
-// At scale 2 a thread loads 2 floats (4 bf16) with one instruction and writes two rows of one 16-byte vector each, all
-// contiguous across the warp: a quarter (an eighth) of the requests, every sector written whole by one instruction.
-// Bilinearly a thread interpolates each input row across once and carries it on, so that ROWS rows of pixels cost
-// ROWS + 2 rows of loads. Four fifths of all bytes are stores, which wait for nothing. STREAM marks them evict-first.
-// Limit: HBM. A width that no vector divides falls back to narrower accesses.
+// At scale 2, a thread loads 2 floats (4 bf16) with one instruction and writes two rows of one 16-byte vector each, all
+// contiguous across the warp: a quarter (in bf16 an eighth) of the requests, and one instruction writes whole sectors.
+// In bilinear mode, a thread interpolates each input row horizontally once and uses it for several output rows, so ROWS
+// rows of pixels need ROWS + 2 rows of loads. Four fifths of all bytes are stores, for which no thread waits. STREAM
+// marks them evict-first in L2. Limit: HBM. If the width is not a multiple of a vector, accesses are narrower.
 
 #include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>
@@ -33,7 +33,8 @@ using namespace opbench;
 typedef Element<BF16> T;
 typedef Phases<S> Phase;
 constexpr int LANES = 16 / sizeof(T);
-constexpr int COLUMNS = LANES % S == 0 && W % (LANES / S) == 0 ? LANES / S : 1;  // pixels under a thread's outputs
+// pixels that a thread's outputs depend on
+constexpr int COLUMNS = LANES % S == 0 && W % (LANES / S) == 0 ? LANES / S : 1;
 constexpr int OUTPUTS = COLUMNS * S;
 constexpr int STORE = OUTPUTS % LANES == 0 ? LANES : OUTPUTS % 4 == 0 ? 4 : OUTPUTS % 2 == 0 ? 2 : 1;
 constexpr int COLUMN_GROUPS = W / COLUMNS, ROW_GROUPS = (H + ROWS - 1) / ROWS;
@@ -56,8 +57,8 @@ __device__ __forceinline__ void store(T* target, const T (&values)[OUTPUTS]) {
 }
 
 #if BILINEAR
-// Interpolate one input row horizontally, for OUTPUTS outputs; needs a pixel to the left and to the right of the row's
-// COLUMNS pixels, which is repeated at the image's border.
+// Interpolate one input row horizontally, for OUTPUTS outputs. This needs one pixel to the left and one to the right of
+// the COLUMNS pixels; at the image's border the last pixel is repeated.
 __device__ __forceinline__ void interpolate_across(const T* row, int column, float (&across)[OUTPUTS]) {
     float v[COLUMNS + 2];
     const Loaded pack = *reinterpret_cast<const Loaded*>(row + column);

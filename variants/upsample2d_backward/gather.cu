@@ -16,10 +16,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: nothing is cleared first, nothing added by two threads, and a sum runs over rows and columns in
-// order. A weight is computed in whole numbers of 1 / (2 scale), so that it is as exact far from the border as near it.
-// Limits: divisions by sizes known only at run time; one element per load, and of those that one instruction loads each
-// lane's lie `scale` apart.
+// The first variant: nothing has to be cleared first, no two threads add to the same element, and each sum has the
+// order of rows and columns. A weight is computed as an integer multiple of 1 / (2 scale), so it is as exact far from
+// the border as near it. Limits: divisions by sizes known only at run time; one element per load, and the lanes of a
+// load read addresses that are `scale` apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -27,7 +27,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// By which weight pixel `small` of `size` went into pixel `large`.
+// Return the weight with which pixel `small` of `size` was used for pixel `large`.
 __device__ __forceinline__ float weight(int large, int small, int size, int scale) {
 #if BILINEAR
     const int away = 2 * large + 1 - scale - 2 * scale * small;  // in units of 1 / (2 scale)
@@ -49,7 +49,7 @@ extern "C" __global__ void upsample2d_backward_gather(const T* __restrict__ dout
 #if NHWC
     const unsigned pixel = i / (unsigned)c % pixels;
     const T* gradient = dout + (size_t)(i / (unsigned)c / pixels) * p * q * c + i % (unsigned)c;
-    const size_t step = c;  // from a pixel to the next
+    const size_t step = c;  // from one pixel to the next
 #else
     const unsigned pixel = i % pixels;
     const T* gradient = dout + (size_t)(i / pixels) * p * q;
@@ -57,7 +57,7 @@ extern "C" __global__ void upsample2d_backward_gather(const T* __restrict__ dout
 #endif
     const int y = (int)(pixel / (unsigned)w), z = (int)(pixel % (unsigned)w);
 #if BILINEAR
-    const int reach = scale / 2;  // beyond the pixels over it
+    const int reach = scale / 2;  // how far the outputs that use a pixel extend beyond its own outputs
 #else
     const int reach = 0;
 #endif

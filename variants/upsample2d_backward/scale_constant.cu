@@ -26,9 +26,9 @@
 // args   = ["dout", "dx", "n"]
 // ///
 //
-// The loops over the outputs of one pixel are unrolled, divisions are multiplications, and a weight is a constant
-// except for the first and last pixel of an axis. Limits: one element per load and store, in nchw SCALE apart from lane
-// to lane.
+// The loops over the outputs of one pixel are unrolled, divisions become multiplications, and a weight is a constant
+// except for the first and last pixel of an axis. Limits: one element per load and store; in nchw the loads of
+// neighbouring lanes are SCALE apart.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -36,10 +36,11 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 constexpr int P = SCALE * H, Q = SCALE * W;
-constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
+constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // how far the outputs that use a pixel extend beyond its own outputs
 
-// By which weight, along one axis, a large pixel `offset` from the first over a small one was made of that, which is
-// the first or last of its axis, or neither. Known to the compiler but for the borders.
+// Return the weight, along one axis, with which a small pixel was used for the large pixel at `offset` from its first
+// own output. `first`, `last`: whether the small pixel is the first or the last of its axis. Except at the borders, the
+// compiler knows the weight.
 __device__ __forceinline__ float weight(int offset, bool first, bool last) {
 #if BILINEAR
     const int away = 2 * offset + 1 - SCALE;  // in units of 1 / (2 SCALE)
@@ -56,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * W)) return;
 #if NHWC
-    constexpr size_t STEP = C;  // from a pixel to the next
+    constexpr size_t STEP = C;  // from one pixel to the next
     const unsigned pixel = i / C % (H * W);
     const T* gradient = dout + (size_t)(i / C / (H * W)) * ((size_t)P * Q * C) + i % C;
 #else

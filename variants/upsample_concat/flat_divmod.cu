@@ -13,11 +13,11 @@
 // args   = ["low", "skip", "out", "n", "c1", "c2", "p", "q"]
 // ///
 //
-// The first variant already writes no enlarged image: each output is loaded directly from skip or low, which saves
-// writing and reading that image. Limits: three integer divisions by sizes known only at run time, and loads and stores
-// of one element.
+// Even the first variant writes no enlarged image: each output is loaded directly from skip or low, which saves writing
+// and reading that image. Limits: three integer divisions by sizes known only at run time, and loads and stores of one
+// element.
 #if BF16
-typedef unsigned short T;  // elements are copied, never looked into
+typedef unsigned short T;  // the bits of a bf16, because this kernel only copies
 #else
 typedef float T;
 #endif

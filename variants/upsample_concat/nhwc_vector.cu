@@ -23,19 +23,19 @@
 // args   = ["low", "skip", "out", "n"]
 // ///
 //
-// Consecutive lanes write consecutive vectors of one pixel's channels, those of skip and then those of low. A lane of
-// skip copies four pixels with four loads in flight, a lane of low writes one load four times, so that no byte is
-// fetched twice. The lanes of one warp may diverge in two paths, which costs instructions but no bytes. STREAM marks
-// the loads of skip and all stores evict-first. Limit: HBM.
+// Consecutive threads write consecutive vectors of one pixel's channels, first those of skip, then those of low. A
+// thread for skip copies four pixels with four loads in flight; a thread for low writes one load four times. So no byte
+// is loaded twice. The threads of one warp may diverge into two paths, which costs instructions but no bytes. STREAM
+// marks the loads of skip and all stores evict-first in L2. Limit: HBM.
 #if BF16
 typedef unsigned short T;
 #else
 typedef float T;
 #endif
-constexpr int PACKS1 = C1 / LANES, PACKS2 = C2 / LANES, PACKS = PACKS1 + PACKS2;  // of a pixel
+constexpr int PACKS1 = C1 / LANES, PACKS2 = C2 / LANES, PACKS = PACKS1 + PACKS2;  // vectors of a pixel
 constexpr int P = 2 * H, Q = 2 * W;
 constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
 __device__ __forceinline__ Pack load(const Pack* source) { return STREAM ? __ldcs(source) : *source; }
 
@@ -54,9 +54,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
     const int pack = (int)(i % PACKS);
-    const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;  // of low
-    const size_t row = i / PACKS / COLUMN_GROUPS;                   // of low, counted through all images
-    const size_t pixel = 2 * row * Q + 2 * column;                  // of skip and out
+    const int column = (int)(i / PACKS % COLUMN_GROUPS) * COLUMNS;  // column of low
+    const size_t row = i / PACKS / COLUMN_GROUPS;                   // row of low, numbered through all images
+    const size_t pixel = 2 * row * Q + 2 * column;                  // pixel of skip and out
     Pack* target = out + pixel * PACKS + pack;
     if (pack < PACKS2) {
         const Pack* source = skip + pixel * PACKS2 + pack;

@@ -12,9 +12,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: the joined gradient is read once and in place, where a split and a sum would write the enlarged
-// part's and read it again. The small image's threads come first. Limits: divisions by sizes known only at run time,
-// and one element per load, of which the small image's threads use every second per instruction in nchw.
+// The first variant: the joined gradient is read once, in place; a split followed by a sum would write the gradient of
+// the enlarged part and read it again. The threads of the small image come first. Limits: divisions by sizes known only
+// at run time, and one element per load; in nchw, the loads of the small image's threads use only every second element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -29,10 +29,11 @@ extern "C" __global__ void upsample_concat_backward_flat_divmod(const T* __restr
     // c2 + c1, p = 2h, q = 2w
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned low = (unsigned)n * (unsigned)c1 * (unsigned)h * (unsigned)w;
-    const unsigned c = (unsigned)(c1 + c2), q = 2 * (unsigned)w, large = 2 * (unsigned)h * q;  // pixels
+    // large: pixels of a large image
+    const unsigned c = (unsigned)(c1 + c2), q = 2 * (unsigned)w, large = 2 * (unsigned)h * q;
     if (i < low) {
 #if NHWC
-        const unsigned channel = i % (unsigned)c1, pixel = i / (unsigned)c1;  // of all images
+        const unsigned channel = i % (unsigned)c1, pixel = i / (unsigned)c1;  // pixel: numbered through all images
         const unsigned row = pixel / (unsigned)w, column = pixel % (unsigned)w;
         const T* source = dout + ((size_t)(2 * row) * q + 2 * column) * c + c2 + channel;
         const size_t step = c;
@@ -53,7 +54,7 @@ extern "C" __global__ void upsample_concat_backward_flat_divmod(const T* __restr
 #if NHWC
     dskip[k] = dout[(size_t)(k / (unsigned)c2) * c + k % (unsigned)c2];
 #else
-    const unsigned run = (unsigned)c2 * large;  // of an image
+    const unsigned run = (unsigned)c2 * large;  // elements of skip in an image
     dskip[k] = dout[(size_t)(k / run) * c * large + k % run];
 #endif
 }

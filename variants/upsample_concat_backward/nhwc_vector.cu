@@ -23,9 +23,9 @@
 // args   = ["dout", "dlow", "dskip", "n"]
 // ///
 //
-// Four loads in flight per thread, and each element of the joined gradient is read once; only what is written depends
-// on the channel. Sizes are macros, so that places cost multiplications. STREAM marks all three arrays evict-first.
-// Limit: HBM.
+// A thread has four loads in flight, and each element of the joined gradient is read once; the channel only decides
+// whether the four pixels are copied or added. Sizes are macros, so computing addresses costs multiplications instead
+// of divisions. STREAM marks all three arrays evict-first in L2. Limit: HBM.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -33,7 +33,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-typedef PACK Pack;  // what one load or store moves
+typedef PACK Pack;  // the vector of one load or store
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
@@ -56,7 +56,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (H * W * PACKS)) return;
     const unsigned pack = i % PACKS, pixel = i / PACKS;
-    const size_t corner = (size_t)(pixel / W) * (4 * W) + pixel % W * 2;  // the first of its four pixels, of all images
+    // the first of its four pixels, numbered through all images
+    const size_t corner = (size_t)(pixel / W) * (4 * W) + pixel % W * 2;
     const size_t pixels[4] = {corner, corner + 1, corner + 2 * W, corner + 2 * W + 1};
     Pack v[4];
 #pragma unroll

@@ -14,10 +14,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant, for any layout and size: neither the enlarged image nor the joined one exists, a tap at (y, x) of
-// low's channels is low's pixel (y / 2, x / 2). Neighbouring threads are neighbours in the output: its stores coalesce;
-// in nchw they share filters and read neighbouring pixels, in nhwc they share pixels and read filters far apart. Every
-// product takes two loads from L1, which limits it.
+// The first variant, for any layout and size. Neither the enlarged image nor the joined one is stored: for low's
+// channels, a tap at (y, x) reads low's pixel (y / 2, x / 2). Neighbouring threads compute neighbouring outputs, so
+// stores are coalesced. In nchw, the threads of a warp share filters and read neighbouring pixels; in nhwc they share
+// pixels and read filters that are far apart. Limit: every product needs two loads from L1.
 
 #include <cuda_bf16.h>
 

@@ -95,10 +95,11 @@
 // args   = ["map_low", "map_skip", "map_of_low", "map_of_skip", "bias?", "out", "n", "c1", "c2", "h", "w", "k"]
 // ///
 //
-// As nhwc_four_filters, whose file says why four filters of 2x2 take the place of one of 3x3 on the small image, by
-// conv2d/nhwc_wgmma's schedule. A tile's pixels share both parities: TMA takes every other pixel and row of the skip
-// (element strides), all of the small image, BM / 8 rows of 8 pixels; and a map of the output that counts parities as
-// dimensions puts them back. Limit: L2, as each pixel is fetched for every position that meets it.
+// As nhwc_four_filters (its file explains why four filters of 2x2 replace one of 3x3 on the small image), with the
+// schedule of conv2d/nhwc_wgmma. All pixels of a tile have the same parities of row and column. TMA loads every other
+// pixel and row of the skip (element strides), and all pixels of the small image, as BM / 8 rows of 8 pixels. The
+// tensor map of the output has the parities as dimensions, so TMA stores the pixels at their places. Limit: L2, because
+// each pixel is loaded for every filter position that uses it.
 
 #include <cuda_bf16.h>
 
@@ -164,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         });
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
+        constexpr int tiles = BM / 128;  // tiles of 64 pixels per warpgroup
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
@@ -175,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             const ParityPlace at = walk[index];
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
-                const int y = at.y / 2 + (first + i * 64 + warp * 16) / 8;  // of two rows of 8 pixels, a warp's 16
+                const int y = at.y / 2 + (first + i * 64 + warp * 16) / 8;  // a warp's 16 pixels are two rows of 8
 #if BIAS
                 add_bias<RELU>(sum[i], bias, at.column, k);
 #endif

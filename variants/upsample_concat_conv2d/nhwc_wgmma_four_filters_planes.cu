@@ -109,11 +109,12 @@
 // tune      = { BM = [128], BN = [128, 64] }
 // ///
 //
-// The tiles of nhwc_wgmma_four_filters on the planes of matmul/wgmma_planes, whose file says why f16 and why sums start
-// anew: 17 of 27 products, each of them three, at f16's rate. Filters are summed in float32 before they are split, a
-// power of two per filter; both images share one, that of the larger magnitude, so that one sum takes products of both.
-// Limit: the passes over the images, for the largest magnitude and to split, which kernels that write them could spare;
-// those over filters are apart from them, as a network whose weights stay needs them once.
+// The tiles of nhwc_wgmma_four_filters with the f16 planes of matmul/wgmma_planes (its file explains why f16, and why
+// sums start from zero at each step). If c1 = 2 c2, 17 of 27 products are left, each of them three f16 products with
+// two planes. Filters are summed in float32 before they are split, and each filter has a power of two. Both images
+// share one, that of the larger magnitude, so that one sum can contain products of both. Limit: the passes over the
+// images, to find the largest magnitude and to split them; kernels that write the images could do both. The passes over
+// the filters are separate launches, because a network whose weights do not change needs them only once.
 
 #include <opbench/stride2_loader.cuh>
 #include <opbench/stride2_tiles.cuh>
@@ -138,7 +139,8 @@ extern "C" __global__ void __launch_bounds__(256)
     split_rows<PLANES>(filters, planes, exponents, 4 * k, DEPTH, DEPTH);
 }
 
-// low [n][h][w][c1], skip [n][2h][2w][c2]: by z the largest magnitude of either image, and its planes.
+// low [n][h][w][c1], skip [n][2h][2w][c2]: blockIdx.z selects the image whose largest magnitude is found, and then the
+// image that is split.
 extern "C" __global__ void __launch_bounds__(256)
     upsample_concat_conv2d_find_images(const float* __restrict__ low, const float* __restrict__ skip,
                                        unsigned* __restrict__ found, int pixels, int c1, int c2) {
@@ -156,7 +158,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 #if PLANES == 2
-// As scale_columns, columns even: two columns a load, as beside 192 sums one a load spills.
+// As scale_columns, for an even number of columns: it loads two exponents at once, because with 192 sums in registers,
+// single loads would spill.
 __device__ __forceinline__ void scale_pairs(float (&d)[BN / 2], int common, const int* exponents, int column,
                                             int columns) {
     const int first = column + threadIdx.x % 4 * 2;
