@@ -12,7 +12,7 @@ from opbench.records import JSON
 
 if TYPE_CHECKING:
     from opbench.graph.graph import Graph
-    from opbench.networks.plan.choosing import Rewrite
+    from opbench.graph.passes import Rewrite
 
 
 def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:

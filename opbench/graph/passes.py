@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,17 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A pass or a choice of layouts: whether it was applied to the network, and what it changed."""
+
+    name: str
+    on: bool
+    notes: tuple[str, ...]
+    """One sentence for each change of the transformation."""
+
 
 EPSILON = 1e-5
 """The constant that batchnorm2d adds to the variance."""
@@ -239,15 +250,33 @@ PASSES: dict[str, Pass] = {
 
 def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
     """Apply some passes to a network, always in the order of `PASSES`; return the network and the changes."""
-    chosen_names, changes = list(names), []
-    for name in chosen_names:
-        if name not in PASSES:
-            raise UsageError(unknown_name("pass", name, PASSES))
-    for name, rewrite in PASSES.items():
-        if name in chosen_names:
-            graph, sentences = rewrite(graph)
-            changes += sentences
-    return graph, changes
+    chosen_names = set(names)
+    for name in chosen_names - PASSES.keys():
+        raise UsageError(unknown_name("pass", name, PASSES))
+    graph, rewrites = rewrite_graph(graph, PASSES, PASSES.keys() - chosen_names)
+    return graph, [note for rewrite in rewrites for note in rewrite.notes]
+
+
+def rewrite_graph(
+    graph: Graph, passes: Mapping[str, Pass], without: Collection[str], planned: Collection[str] = ()
+) -> tuple[Graph, list[Rewrite]]:
+    """Apply the passes that are not in `without`; return the graph and the changes of each pass.
+
+    A pass that would remove a node in `planned` is not applied: the plan with this node is older than the pass.
+    """
+    rewrites = []
+    for name, apply in passes.items():
+        is_applied, notes = name not in without, list[str]()
+        if is_applied:
+            rewritten, notes = apply(graph)
+            removed = {node.name for node in graph.nodes} - {node.name for node in rewritten.nodes}
+            if removed_and_planned := sorted(removed.intersection(planned)):
+                is_applied = False
+                notes = [f"not applied, because the plan has a variant for {removed_and_planned[0]}"]
+            else:
+                graph = rewritten
+        rewrites.append(Rewrite(name, is_applied, tuple(notes)))
+    return graph, rewrites
 
 
 def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from opbench.errors import UsageError
 from opbench.graph.gradients import append_backward
 from opbench.graph.graph import Graph
 from opbench.graph.micro_batches import with_micro_batches
-from opbench.graph.passes import PASSES, rebuild_graph, to_dtype
+from opbench.graph.passes import PASSES, Pass, Rewrite, rebuild_graph, rewrite_graph, to_dtype
 from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES, fuse_gradient_add
 from opbench.graph.training_step import (
@@ -39,12 +39,13 @@ STATISTICS = ("mean", "variance")
 """The weights of a batch norm that are statistics of the data and not trained."""
 
 
-def training_graph(network: Graph, recipe: Recipe, items: int) -> Training:
+def training_graph(network: Graph, recipe: Recipe, items: int, planned: Collection[str] = ()) -> Training:
     """Return the graph of a training step for a network with one input and one output.
 
     The batch size is the network's own. `items` is the size of the data set: the state `data` has shape (items,
     features), and `targets` has int32 classes for cross entropy, else arrays of the output's shape. The state
     `order` has the items' numbers, batch after batch. All are zeros here and are written before the first step.
+    The step keeps the nodes in `planned`: its recipe also disables the passes that would remove one of them.
     Raises UsageError, naming the node, for a network that cannot be trained.
     """
     if len(network.inputs) != 1 or len(network.outputs) != 1:
@@ -55,7 +56,7 @@ def training_graph(network: Graph, recipe: Recipe, items: int) -> Training:
             subject=network.name,
             value=(len(network.inputs), len(network.outputs)),
         )
-    training = _TrainingBuilder(network, recipe, items).training()
+    training = _TrainingBuilder(network, recipe, items, planned).training()
     return with_micro_batches(training) if recipe.micro_batches > 1 else training
 
 
@@ -66,8 +67,9 @@ class _TrainingBuilder:
     network: Graph
     recipe: Recipe
     items: int
+    planned: Collection[str] = ()
     catalog: Catalog = field(default_factory=Catalog)
-    pass_notes: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
 
     def training(self) -> Training:
@@ -92,7 +94,9 @@ class _TrainingBuilder:
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
         graph = self._with_optimizer(graph, parameter_elements(parameters))
-        return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.pass_notes))
+        newer_passes = (r.name for r in self.rewrites if not r.on and r.name not in self.recipe.without)
+        recipe = replace(self.recipe, without=(*self.recipe.without, *newer_passes))
+        return Training(graph, self.network, recipe, parameters, statistics, self.groups, tuple(self.rewrites))
 
     def _trainable_weights(self) -> list[str]:
         """Return the network's weights without the running statistics."""
@@ -113,13 +117,10 @@ class _TrainingBuilder:
         original = name.rpartition(".nhwc")[0]
         return original if original in self.network.weights else name
 
-    def _apply_passes(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
-        """Apply the passes that the recipe does not disable, and record what each did."""
-        for name, rewrite in passes.items():
-            messages: list[str] = []
-            if name not in self.recipe.without:
-                graph, messages = rewrite(graph)  # type: ignore[operator]
-            self.pass_notes.append((name, name not in self.recipe.without, tuple(messages)))
+    def _apply_passes(self, graph: Graph, passes: Mapping[str, Pass]) -> Graph:
+        """Apply the passes that the recipe does not disable, and record the changes of each pass."""
+        graph, rewrites = rewrite_graph(graph, passes, self.recipe.without, self.planned)
+        self.rewrites += rewrites
         return graph
 
     def _in_training_mode(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, permuted_from, with_layouts
+from opbench.graph.passes import Rewrite
 from opbench.graph.recipe import Recipe
 from opbench.kernels.expression import round_up
 from opbench.kernels.tensors import to_storage
@@ -51,8 +52,8 @@ class Training:
     """For each running statistic of the network: the state that holds it, and its first element there."""
     groups: Mapping[str, str]
     """For each node: data, forward, loss, backward or optimizer."""
-    pass_notes: tuple[tuple[str, bool, tuple[str, ...]], ...] = ()
-    """Each pass, whether it was on, and what it did."""
+    rewrites: tuple[Rewrite, ...] = ()
+    """Each pass, whether it was applied, and its changes."""
     exchange: Exchange | None = None
     """The exchange between micro-batches; None for a step of one micro-batch."""
 

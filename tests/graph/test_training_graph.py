@@ -48,7 +48,7 @@ def test_each_pass_changes_no_gradient(name: str, left_out: str) -> None:
         assert np.linalg.norm(gradient - other[parameter]) <= 1e-11 * np.linalg.norm(gradient), parameter
     for parameter in other.keys() - one.keys():  # a bias before a batch norm: what it is left out for
         assert np.linalg.norm(other[parameter]) <= 1e-12 * largest, parameter
-    said = {name: words for name, _, words in whole.pass_notes}
+    said = {rewrite.name: rewrite.notes for rewrite in whole.rewrites}
     if said[left_out]:
         moved = [sum(n.problem.bytes() for n in t.graph.nodes) for t in (whole, without)]
         assert moved[0] < moved[1]
@@ -102,7 +102,7 @@ def test_running_statistics_are_those_of_the_network_as_it_infers() -> None:
 
 def test_passes_find_what_they_are_for() -> None:
     def said(network: Graph) -> dict[str, tuple[str, ...]]:
-        return {name: words for name, _, words in training_graph(network, Recipe(), 3).pass_notes}
+        return {rewrite.name: rewrite.notes for rewrite in training_graph(network, Recipe(), 3).rewrites}
 
     assert said(branching())["fuse_gradient_add"] == ("d.relu1.add: fused into pool.maxpool2d_backward",)
     assert said(residual())["fuse_residual_into_batchnorm"] == ("sum1: fused into norm", "sum2: fused into norm3")

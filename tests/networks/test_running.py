@@ -117,6 +117,10 @@ def test_a_plan_that_is_older_than_a_pass_keeps_its_nodes(tmp_path: Path) -> Non
     again, same_plan, _ = plan_network(fused, followed, {}, "", 132, plan=older_plan)
     assert [node.name for node in again.nodes] == [node.name for node in graph.nodes]
     assert same_plan.cases(again).keys() == plan.cases(graph).keys()
+    newer_graph = apply_enabled_passes(graph_before, replace(followed, plan=None))[0]
+    newer_plan = plan_network(newer_graph, replace(followed, plan=None), {}, "", 132)[1]
+    of_both = replace(plan, choices={**plan.choices, **newer_plan.choices})
+    assert all(one.on for one in apply_enabled_passes(graph_before, followed, of_both)[1])
 
 
 NETWORK_RUNS = sorted((Path(__file__).parents[2] / "reports" / "h200" / "networks").iterdir())

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from opbench.backend.base import ArenaBackend, GraphBackend
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, with_layouts
-from opbench.graph.passes import PASSES
+from opbench.graph.passes import PASSES, Rewrite
 from opbench.insight.defaults import RankingGpu
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes
+from opbench.networks.plan.choosing import apply_enabled_passes
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.fusion import fused_nodes, split_fused, split_name
 from opbench.networks.plan.options import NetOptions
@@ -27,21 +27,18 @@ class PlanningResult:
 
     original: Graph
     """The network before any pass."""
+    fused: Graph
+    """The network after the passes, before layouts were chosen and fused nodes split."""
     graph: Graph
     """The network as it runs."""
     plan: Plan
     rewrites: Sequence[Rewrite]
-    """The graph passes that ran, each with its changes."""
+    """The passes over the graph, each with its changes."""
     results: Results
     options: NetOptions
     catalog: Catalog
     device: RankingGpu | None
     sm_count: int
-
-    @property
-    def given_plan(self) -> Plan | None:
-        """Return the plan if it was read from a file; None if it was chosen."""
-        return self.plan if self.options.plan is not None else None
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def alternatives(planned: PlanningResult, network: Network, context: Context) ->
             instead = PLAIN_PASSES.get(rewrite.name, "the nodes stay separate")
             make_version = functools.partial(_without_pass, planned, plan_version, rewrite.name)
             yield Alternative(rewrite.name, instead, make_version)
-    if split := split_nodes(planned):
+    if split := _nodes_to_split(planned.fused, planned.graph):
         yield Alternative(
             "split_up", f"{', '.join(split)} stay fused", lambda: _with_fusions_kept(planned, plan_version)
         )
@@ -153,33 +150,27 @@ PLAIN_PASSES = {
 # Graphs -----------------------------------------------------------------------------------------------------------
 
 
-def split_nodes(planned: PlanningResult) -> list[str]:
-    """Return the names of the fused nodes that the plan split in two because two nodes are faster."""
-    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
-    names = {node.name for node in planned.graph.nodes}
+def _nodes_to_split(graph: Graph, planned_graph: Graph) -> list[str]:
+    """Return the names of the fused nodes of a graph that a planned graph contains in two parts."""
+    names = {node.name for node in planned_graph.nodes}
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
 
 
 def _without_pass(planned: PlanningResult, plan_version: NetworkVersion, name: str) -> NetworkVersion:
-    options = planned.options
-    fewer_passes = replace(options, without=(*options.without, name))
-    graph, _ = apply_enabled_passes(planned.original, fewer_passes, planned.given_plan)
+    disabled = tuple(rewrite.name for rewrite in planned.rewrites if not rewrite.on)
+    graph, _ = apply_enabled_passes(planned.original, replace(planned.options, without=(*disabled, name)))
     in_layouts = _in_planned_layouts(graph, plan_version.graph)
-    names = {node.name for node in plan_version.graph.nodes}
-    split_names = [fused for fused in fused_nodes(in_layouts) if split_name(in_layouts.node(fused)) in names]
+    split_names = _nodes_to_split(in_layouts, plan_version.graph)
     return _with_cases(planned, plan_version, split_fused(in_layouts, split_names))
 
 
 def _with_fusions_kept(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
-    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
-    return _with_cases(planned, plan_version, _in_planned_layouts(graph, plan_version.graph))
+    return _with_cases(planned, plan_version, _in_planned_layouts(planned.fused, plan_version.graph))
 
 
 def _in_nchw(planned: PlanningResult, plan_version: NetworkVersion) -> NetworkVersion:
-    graph, _ = apply_enabled_passes(planned.original, planned.options, planned.given_plan)
-    names = {node.name for node in plan_version.graph.nodes}
-    split_names = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
-    return _with_cases(planned, plan_version, split_fused(graph, split_names))
+    split_names = _nodes_to_split(planned.fused, plan_version.graph)
+    return _with_cases(planned, plan_version, split_fused(planned.fused, split_names))
 
 
 def _in_planned_layouts(graph: Graph, planned_graph: Graph) -> Graph:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from opbench import paths, units
 from opbench.errors import UsageError, unknown_name
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import allowed_layouts, has_image_layouts, problem_in, with_layouts, works_on_images
-from opbench.graph.passes import PASSES, to_dtype
+from opbench.graph.passes import PASSES, Rewrite, rewrite_graph, to_dtype
 from opbench.graph.values import Node
 from opbench.insight.defaults import RankingGpu
 from opbench.kernels.case import Case
@@ -47,16 +47,6 @@ TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.
 measurement."""
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """A pass or a choice of layouts: whether it was applied to the network, and what it changed."""
-
-    name: str
-    on: bool
-    notes: tuple[str, ...]
-    """One sentence for each change of the transformation."""
-
-
 def given_plan(graph: Graph, options: NetOptions) -> Plan | None:
     """Return the plan in the file that `options` names; None if they name none."""
     return load_plan(options.plan, graph.name, "", options.precision) if options.plan is not None else None
@@ -65,22 +55,21 @@ def given_plan(graph: Graph, options: NetOptions) -> Plan | None:
 def apply_enabled_passes(graph: Graph, options: NetOptions, plan: Plan | None = None) -> tuple[Graph, list[Rewrite]]:
     """Apply the enabled passes; return the graph and the changes of each pass.
 
-    A pass that would remove a node that the given plan names is not applied: the plan is older than the pass.
+    If the given plan does not fit then, passes that would remove its nodes are not applied: they are newer.
     """
     for name in options.without:
         if name not in (pass_names := (*PASSES, PREPARE_WEIGHTS)):
             raise UsageError(unknown_name("pass", name, pass_names, place="--disable"))
-    rewrites = []
-    for name, apply in PASSES.items():
-        is_enabled, notes = name not in options.without, list[str]()
-        if is_enabled:
-            rewritten, notes = apply(graph)
-            removed = {node.name for node in graph.nodes} - {node.name for node in rewritten.nodes}
-            if plan is not None and (planned := sorted(removed & plan.choices.keys())):
-                is_enabled, notes = False, [f"not applied, because the plan has a variant for {planned[0]}"]
-            else:
-                graph = rewritten
-        rewrites.append(Rewrite(name, is_enabled, tuple(notes)))
+    rewritten, rewrites = _rewrite_for_inference(graph, options)
+    if plan is None or plan.fits(_follow_plan(rewritten, options, plan)[0], Catalog(options.variants)):
+        return rewritten, rewrites
+    return _rewrite_for_inference(graph, options, plan.choices)
+
+
+def _rewrite_for_inference(
+    graph: Graph, options: NetOptions, planned: Collection[str] = ()
+) -> tuple[Graph, list[Rewrite]]:
+    graph, rewrites = rewrite_graph(graph, PASSES, options.without, planned)
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
         rewrites.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))

@@ -94,6 +94,17 @@ class Plan:
             cases[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
         return cases
 
+    def fits(self, graph: Graph, catalog: Catalog) -> bool:
+        """Return whether the plan has, for each node of a graph, a case with the node's problem.
+
+        If the graph has all passes and the plan does not fit, passes may be newer than the plan: see `rewrite_graph`.
+        """
+        try:
+            cases = self.cases(graph, catalog)
+        except UsageError:
+            return False
+        return all(cases[node.name].problem == node.problem for node in graph.nodes)
+
 
 def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
     """Return the right, measured cases by operator and problem, fastest first."""

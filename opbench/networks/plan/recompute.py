@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opbench import units
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
+from opbench.graph.passes import Rewrite
 from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
@@ -234,17 +235,17 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
                     values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
         nodes.append(replace(reader, inputs=inputs))
     nodes.insert(first_reader, repeated_node)
-    notes = next((lines for name, _, lines in training.pass_notes if name == RECOMPUTE), ())
+    notes = next((rewrite.notes for rewrite in training.rewrites if rewrite.name == RECOMPUTE), ())
     note = (
         f"{value}: computed again by {repeated_node.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
         f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
-    other_notes = tuple(entry for entry in training.pass_notes if entry[0] != RECOMPUTE)
+    other_rewrites = (rewrite for rewrite in training.rewrites if rewrite.name != RECOMPUTE)
     return replace(
         training,
         graph=replace(graph, values=values, nodes=tuple(nodes)),
         groups={**training.groups, repeated_node.name: training.groups.get(graph.nodes[first_reader].name, "backward")},
-        pass_notes=(*other_notes, (RECOMPUTE, True, (*notes, note))),
+        rewrites=(*other_rewrites, Rewrite(RECOMPUTE, True, (*notes, note))),
     )
 
 

@@ -18,6 +18,7 @@ from opbench.errors import UsageError, unknown_name
 from opbench.gpu.limits.ceilings import Peaks, bound_and_limit, committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
+from opbench.graph.passes import Rewrite
 from opbench.graph.saving import load
 from opbench.graph.values import Node
 from opbench.graph.zoo import FOR_TRAINING, NETWORKS
@@ -28,7 +29,6 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.alternatives import PlanningResult
 from opbench.networks.plan.attribution import Attribution
 from opbench.networks.plan.choosing import (
-    Rewrite,
     apply_enabled_passes,
     collect_results,
     given_plan,
@@ -99,15 +99,15 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         _require_comparable(options, original)
     catalog = Catalog(options.variants)
     earlier_plan = given_plan(original, options)
-    graph, rewrites = apply_enabled_passes(original, options, earlier_plan)
-    results = collect_results(graph, options, name, on_progress, catalog)
+    fused, rewrites = apply_enabled_passes(original, options, earlier_plan)
+    results = collect_results(fused, options, name, on_progress, catalog)
     make_folder(options.out)
     worker = Worker(OpenBackend(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
-        gpu_and_sm_count = environment.gpu, environment.sm_count
+        gpu_and_sm_count, device = (environment.gpu, environment.sm_count), ranking_gpu(environment)
         graph, plan, later_rewrites = plan_network(
-            graph, options, results, *gpu_and_sm_count, catalog, ranking_gpu(environment), earlier_plan
+            fused, options, results, *gpu_and_sm_count, catalog, device, earlier_plan
         )
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
@@ -117,7 +117,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
     later_rewrites.append(setup_notes(network))
     planned = PlanningResult(
-        original, graph, plan, rewrites, results, options, catalog, ranking_gpu(environment), network.backend.sm_count
+        original, fused, graph, plan, rewrites, results, options, catalog, device, network.backend.sm_count
     )
     try:
         record = _measure_network(network, options, planned, inputs, environment, checks, on_progress)

@@ -35,7 +35,6 @@ from opbench.networks.records.checkpoints import CHECKPOINT_FILE, Checkpoint, wr
 from opbench.networks.records.training import (
     StepTimes,
     TrainingRecord,
-    original_node_name,
     store_training_record,
 )
 from opbench.networks.train.buckets import overlapped_buckets
@@ -108,11 +107,11 @@ class Trainer(TrainingState):
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.name = options.resolved_backend()
         self.training = training_graph(self.network, self.recipe, len(self.data.images))
+        self.catalog = Catalog(options.variants)
         given_plan = self._read_plan()
         self.backend = backends.open_backend(self.name)
         self.torch_comparison = self._torch_comparison()
         self.torch_comparison.require_possible(self.name)
-        self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
         self.device, self.gpu = ranking_gpu(environment), environment.gpu
         self.timed_cases = gather_timed_cases(options.results, self.catalog)
@@ -143,25 +142,18 @@ class Trainer(TrainingState):
     def _read_plan(self) -> Plan | None:
         """Return the plan in the options' file; None without a file.
 
-        If the plan lacks nodes of the step, disable passes that remove nodes for which it has variants: the plan is
-        older than these passes.
+        If the plan does not fit the step, passes that would remove its nodes are not applied: they are newer.
         """
         if self.options.plan is None:
             return None
         plan = load_plan(self.options.plan, self.training.graph.name, "", self.options.precision)
-        items = len(self.data.images)
-        planned = {original_node_name(name) for name in plan.choices}
-        names = {node.name for node in self.training.graph.nodes}
-        missing = planned - names
-        newer_passes = []
-        for name, applied, _ in self.training.pass_notes if missing and not names <= planned else ():
-            fewer = replace(self.recipe, without=(*self.recipe.without, name))
-            if applied and missing & {node.name for node in training_graph(self.network, fewer, items).graph.nodes}:
-                newer_passes.append(name)
-        if newer_passes:
-            self.recipe = replace(self.recipe, without=(*self.recipe.without, *newer_passes))
-            self.training = training_graph(self.network, self.recipe, items)
-            self.notes.append(f"not applied, because the plan has variants for their nodes: {', '.join(newer_passes)}")
+        if not plan.fits(self.training.graph, self.catalog):
+            self.training = training_graph(self.network, self.recipe, len(self.data.images), plan.choices)
+            newer_passes = self.training.recipe.without[len(self.recipe.without) :]
+            if newer_passes:
+                names = ", ".join(newer_passes)
+                self.notes.append(f"not applied, because the plan has variants for their nodes: {names}")
+            self.recipe = self.training.recipe
         return plan
 
     def _make_plan(self, given_plan: Plan | None) -> Plan:

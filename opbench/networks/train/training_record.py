@@ -86,11 +86,11 @@ def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Return each graph pass with its saving: the difference from a step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
     full_work, records = _graph_work(training_graph(network, recipe, items).graph), []
-    for name, on, notes in training.training.pass_notes:
-        records.append(TrainingPass(name, on, tuple(notes)))
-        if not (on and notes and name in TRAINING_PASSES):
+    for rewrite in training.training.rewrites:
+        records.append(TrainingPass(rewrite.name, rewrite.on, rewrite.notes))
+        if not (rewrite.on and rewrite.notes and rewrite.name in TRAINING_PASSES):
             continue
-        without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
+        without = training_graph(network, replace(recipe, without=(*recipe.without, rewrite.name)), items).graph
         nodes, nbytes, flops = (
             without_pass - with_pass for without_pass, with_pass in zip(_graph_work(without), full_work, strict=True)
         )
