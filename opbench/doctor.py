@@ -334,10 +334,10 @@ def _profiler(tool: Tool) -> Requirement:
 
 def _sanitizer() -> Requirement:
     """Return where compute-sanitizer is; only opbench's own tests on a GPU use it."""
-    from opbench.gpu.compile.sanitizer import compute_sanitizer
+    from opbench.gpu.compile.installed import compute_sanitizer
 
     if (path := compute_sanitizer()) is None:
-        text = "not on PATH, in a wheel or in a toolkit; tests on a GPU compare its findings with opbench's"
+        text = "not in a wheel, on PATH or in a toolkit; tests on a GPU compare its findings with opbench's"
         return Requirement(
             "compute-sanitizer", "missing", text, f"{sys.executable} -m {paths.pip_install('sanitizer')}"
         )

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from opbench.gpu.compile.sanitizer import compute_sanitizer
+from opbench.gpu.compile.installed import compute_sanitizer
 from opbench.gpu.driver import why_missing
 from support.common import CHEATS, ROOT, said
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import EnvironmentFault
-from opbench.gpu.compile import nvrtc, sass
+from opbench.gpu.compile import installed, nvrtc, sass
 from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.sass import Instruction, KernelCode
 from opbench.kernels.launch import BuildRequest
@@ -262,8 +262,8 @@ def test_an_elf_file_for_another_machine_and_a_damaged_cubin_are_refused(tmp_pat
 
 
 def test_without_nvdisasm_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nvrtc, "wheel_roots", lambda: [tmp_path])
-    monkeypatch.setattr(nvrtc, "toolkits", lambda: [tmp_path])
+    monkeypatch.setattr(installed, "wheel_roots", lambda: [tmp_path])
+    monkeypatch.setattr(installed, "toolkits", lambda: [tmp_path])
     monkeypatch.setenv("PATH", str(tmp_path))
     sass.nvdisasm.cache_clear()
     try:

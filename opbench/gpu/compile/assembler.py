@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from opbench import paths
 from opbench.errors import CompileError, EnvironmentFault
-from opbench.gpu.compile import nvrtc
+from opbench.gpu.compile.installed import find_programs
 from opbench.paths import MissingExtra
 
 TIME_LIMIT_S = 300.0
@@ -50,11 +48,7 @@ def assembler(arch: str) -> Assembler:
 @functools.cache
 def assemblers() -> tuple[Assembler, ...]:
     """Return every ptxas program that is installed on this machine and runs."""
-    candidates = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
-    if on_path := shutil.which("ptxas"):
-        candidates.append(Path(on_path))
-    candidates += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
-    return tuple(assembler for path in dict.fromkeys(candidates) if (assembler := _probe_assembler(path)))
+    return tuple(assembler for path in find_programs("ptxas") if (assembler := _probe_assembler(path)))
 
 
 def not_installed_error() -> MissingExtra:
@@ -64,8 +58,6 @@ def not_installed_error() -> MissingExtra:
 
 def _probe_assembler(path: Path) -> Assembler | None:
     """Return a ptxas program with its release; None if it does not run."""
-    if not path.is_file() or not os.access(path, os.X_OK):
-        return None
     try:
         completed = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

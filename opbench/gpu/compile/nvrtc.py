@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.backend.base import KernelResources
 from opbench.errors import CompileError, EnvironmentFault, Location, unknown_name
+from opbench.gpu.compile import installed
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel_error, whole_unit
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
@@ -148,25 +148,13 @@ class Nvrtc:
 # Find NVRTC and its headers ---------------------------------------------------------------------------------------
 
 
-def wheel_roots() -> list[Path]:
-    """Return the folders of the `nvidia` namespace package, where NVIDIA's wheels install their files."""
-    spec = importlib.util.find_spec("nvidia")
-    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-
-
-def toolkits() -> list[Path]:
-    """Return the CUDA toolkits named by environment variables or at the installer's default path."""
-    folders = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    return [Path(folder) for folder in folders if folder]
-
-
 def _candidate_libraries() -> list[str]:
     """Return the libraries to try, best first: wheels of CUDA 13 and 12, configured toolkits, the system's."""
     candidates: list[str] = []
-    for root in wheel_roots():
+    for root in installed.wheel_roots():
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
             candidates += sorted((str(path) for path in root.glob(pattern)), reverse=True)
-    for toolkit in toolkits():
+    for toolkit in installed.toolkits():
         candidates += [str(path) for path in sorted(toolkit.glob("lib64/libnvrtc.so"))]
     return [*candidates, "libnvrtc.so.13", "libnvrtc.so.12"]
 
@@ -233,7 +221,7 @@ def include_options(arch: str = "") -> tuple[str, ...]:
     compiler = library(arch)
     library_root = compiler.path.resolve().parent.parent
     folders = [library_root / "include", library_root / "targets/x86_64-linux/include", library_root / "include/cccl"]
-    for root in wheel_roots():
+    for root in installed.wheel_roots():
         component_folders = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
         toolkit_folders = [root / f"cu{compiler.version[0]}" / "include"]
         # CUDA 12 has one wheel for each part, CUDA 13 one folder. A compiler reads headers of its version first.
@@ -242,7 +230,7 @@ def include_options(arch: str = "") -> tuple[str, ...]:
         ):
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
-        folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
+        folders += [toolkit / "include" / name for toolkit in installed.toolkits() for name in ("", "cccl")]
     existing = dict.fromkeys(folder for folder in folders if folder.is_dir())
     return tuple(f"-I{folder}" for folder in existing)
 

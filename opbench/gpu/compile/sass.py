@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -16,8 +14,8 @@ from pathlib import Path, PurePath
 
 from opbench import paths
 from opbench.errors import EnvironmentFault
-from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
+from opbench.gpu.compile.installed import find_programs
 from opbench.gpu.limits.resources import OUTSIDE_KERNEL, BasicBlock, MachineCode
 from opbench.paths import MissingExtra
 
@@ -206,15 +204,9 @@ def _count_texts(texts: Iterable[str]) -> dict[str, int]:
 
 @functools.cache
 def nvdisasm() -> Path:
-    """Return the path of nvdisasm from NVIDIA's wheel, PATH or a toolkit; raise EnvironmentFault with the remedy."""
-    wheel_programs = [
-        path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)
-    ]
-    on_path = shutil.which("nvdisasm")
-    path_programs = [Path(on_path)] if on_path else []
-    for path in (*wheel_programs, *path_programs, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
+    """Return the path of nvdisasm; raise EnvironmentFault with the remedy."""
+    for path in find_programs("nvdisasm"):
+        return path
     raise not_installed_error()
 
 

@@ -1,4 +1,4 @@
-"""Where compute-sanitizer is looked for, without a GPU."""
+"""Where NVIDIA's programs are looked for, without a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opbench import doctor, paths
-from opbench.gpu.compile import nvrtc
-from opbench.gpu.compile.sanitizer import compute_sanitizer
+from opbench.gpu.compile import installed
+from opbench.gpu.compile.installed import compute_sanitizer
 
 
 def _program(path: Path, mode: int = 0o755) -> Path:
@@ -22,19 +22,19 @@ def _program(path: Path, mode: int = 0o755) -> Path:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with empty folders for PATH, for wheels and for a toolkit."""
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(nvrtc, "wheel_roots", lambda: [tmp_path / "nvidia"])
-    monkeypatch.setattr(nvrtc, "toolkits", lambda: [tmp_path / "toolkit"])
+    monkeypatch.setattr(installed, "wheel_roots", lambda: [tmp_path / "nvidia"])
+    monkeypatch.setattr(installed, "toolkits", lambda: [tmp_path / "toolkit"])
     return tmp_path
 
 
-def test_path_comes_before_wheels_before_toolkits(machine: Path) -> None:
+def test_wheels_come_before_path_before_toolkits(machine: Path) -> None:
     assert compute_sanitizer() is None
     toolkit = _program(machine / "toolkit" / "bin" / "compute-sanitizer")
     assert compute_sanitizer() == toolkit
-    wheel = _program(machine / "nvidia" / "cu13" / "compute-sanitizer" / "compute-sanitizer")
-    assert compute_sanitizer() == wheel
     on_path = _program(machine / "path" / "compute-sanitizer")
     assert compute_sanitizer() == on_path
+    wheel = _program(machine / "nvidia" / "cu13" / "compute-sanitizer" / "compute-sanitizer")
+    assert compute_sanitizer() == wheel
 
 
 def test_a_wheel_without_the_launcher_is_not_taken(machine: Path) -> None:
