@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from opbench.running.options import CheckOptions
 
 if TYPE_CHECKING:
     from opbench.adopting.proposal import Proposal
+    from opbench.kernels.case import Case
     from opbench.kernels.folders import Catalog
 
 TRIED_CASES, TRIAL_LIMIT_S = 3, 10.0
@@ -38,19 +38,19 @@ def _counterexample(file: Path, proposal: Proposal, catalog: Catalog) -> str:
     catalog.set_proposed_header(file, proposal.text)
     options = CheckOptions(variants=catalog.extra_roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, every=True)
     try:
-        cases = {case.name: case for case in cases_to_check(catalog, file, options.random_shapes, options.seed)}
+        cases = cases_to_check(catalog, file, options.random_shapes, options.seed)
         # A kernel that is wrong only where its tiles do not divide the sizes computes this operator, with a bug.
-        tried_names = sorted(cases, key=_count_divisible_sizes, reverse=True)[:TRIED_CASES]
-        results = api.check_cases([case for name, case in cases.items() if name in tried_names], options)
+        tried = sorted(cases, key=_count_divisible_sizes, reverse=True)[:TRIED_CASES]
+        results = api.check_cases([case for case in cases if case in tried], options)
     except OpbenchError:  # For example without a compiler, the header is proposed without a test.
         return ""
     wrong_results = refuting_results(results, ("wrong", "failed"))
     return f"{wrong_results[0].problem} ({wrong_results[0].reason.splitlines()[0]})" if wrong_results else ""
 
 
-def _count_divisible_sizes(case: str) -> int:
-    """Return the number of sizes in the name of a case that are multiples of 8."""
-    return sum(int(size) % 8 == 0 for size in re.findall(r"=(\d+)", case.partition("(")[2]))
+def _count_divisible_sizes(case: Case) -> int:
+    """Return the number of sizes of a case's problem that are multiples of 8."""
+    return sum(isinstance(size, int) and size % 8 == 0 for size in case.problem.axes.values())
 
 
 @click.command("adopt")

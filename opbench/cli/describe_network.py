@@ -54,7 +54,7 @@ def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
 def print_network_description(description: Mapping[str, Any]) -> None:
     """Print one line per node, what the passes did, and the sums."""
     from opbench import units
-    from opbench.report.columns import align_columns
+    from opbench.tables import align_columns
 
     rows = [
         (

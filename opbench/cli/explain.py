@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -206,8 +205,8 @@ def print_side_by_side(
     from rich.text import Text
 
     from opbench.insight.summary import summarise
-    from opbench.report.columns import align_columns
     from opbench.report.own_variants import sentences
+    from opbench.tables import align_columns
 
     def print_line(text: str = "", style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
@@ -353,7 +352,7 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
     """Return one line on problems with the same advice: their source lines, their kind and their common saving."""
     has_several_kernels = len({entry.kernel for entry in explanation.problems}) > 1
     locations = list(dict.fromkeys(problem.place for problem in group))
-    if locations[1:] and all(re.fullmatch(r"line \d+", place) for place in locations):
+    if locations[1:] and all(problem.line and not problem.called_from for problem in group):
         numbers = sorted({problem.line for problem in group})
         location = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     else:
@@ -431,13 +430,13 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     from rich.text import Text
 
     from opbench.report.agreement import verdict_sentences
-    from opbench.report.columns import align_columns
     from opbench.results.agreement import (
         corrected_comparisons,
         inexact_comparisons,
         quantity_summaries,
         reasons_with_cases,
     )
+    from opbench.tables import align_columns
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
         for number, line in enumerate(align_columns(head, rows, left)):

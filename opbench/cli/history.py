@@ -98,7 +98,7 @@ def history_command(
 
 def _print_rows(names: list[str], rows: list[tuple[object, ...]], as_json: bool) -> None:
     """Print the result of a query as a table or as JSON."""
-    from opbench.report.columns import align_columns
+    from opbench.tables import align_columns
 
     if as_json:
         click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))

@@ -136,8 +136,8 @@ def _write_page(profile: SourceProfile, report: Path) -> Path:
 
 def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     """Print the lines where warps wait most, then the meaning and the remedy of the most frequent reasons."""
-    from opbench.report.columns import align_columns
     from opbench.report.source_page import agreement_sentence, reasons_text, remedy_lines, summary, waited_text
+    from opbench.tables import align_columns
 
     echo(profile.case)
     echo(textwrap.fill(summary(profile), SUMMARY_WIDTH))

@@ -6,8 +6,8 @@ import itertools
 
 from opbench import units
 from opbench.case_names import split_case
-from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
+from opbench.tables import align_columns
 
 HEADINGS = ("", "kernel time", "95 %", "vs library", "winner", "tied with")
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from opbench import units
-from opbench.report.columns import align_columns
 from opbench.report.template import render_template
-from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
+from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, Exclusion, RunComparison, percent_change
+from opbench.tables import align_columns, markdown_table
 from opbench.timing import stats
 
 UNCHANGED = (Change.SAME, Change.RIGHT)
@@ -20,6 +20,7 @@ MAX_AXIS_CHANGE = 0.2
 MAX_LENGTH = 60_000
 """Most characters of Markdown: a comment on a pull request may have 65,536."""
 HEADINGS = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
+TEXT_COLUMNS = (0, 1, 6, 7)
 
 
 def summary(run_comparison: RunComparison) -> str:
@@ -93,7 +94,7 @@ def comparison_lines(comparison: RunComparison, show_all: bool = False) -> list[
     shown_cases = [case for case in comparison.cases if show_all or case.change not in UNCHANGED]
     result_lines: list[tuple[str, Change | None]] = []
     if shown_cases:
-        heading, *rows = align_columns(HEADINGS, [_cells(case) for case in shown_cases], left=(0, 1, 6, 7))
+        heading, *rows = align_columns(HEADINGS, [_cells(case) for case in shown_cases], left=TEXT_COLUMNS)
         result_lines += [
             (heading, None),
             *((row, case.change) for row, case in zip(rows, shown_cases, strict=True)),
@@ -114,31 +115,18 @@ MAX_NAMED = 2
 """Most cases named under one reason; for more, only their number is shown."""
 
 
-def _not_compared(left_out: Mapping[str, str], show_all: bool) -> list[str]:
+def _not_compared(left_out: Mapping[str, Exclusion], show_all: bool) -> list[str]:
     """Return one line per kind of reason why cases were not compared; with `show_all`, one line per case."""
-    if show_all:
-        return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
     cases_by_kind: dict[str, list[str]] = {}
-    for case, reason in left_out.items():
-        cases_by_kind.setdefault(_reason_kind(reason), []).append(case)
+    for case, exclusion in left_out.items():
+        cases_by_kind.setdefault(exclusion.kind, []).append(case)
     texts = []
-    for reason_kind, cases in cases_by_kind.items():
-        if len(cases) <= MAX_NAMED:
-            texts += [f"not compared: {case}: {left_out[case]}" for case in cases]
+    for kind, cases in cases_by_kind.items():
+        if show_all or len(cases) <= MAX_NAMED:
+            texts += [f"not compared: {case}: {left_out[case].reason}" for case in cases]
         else:
-            texts.append(f"not compared: {len(cases)} cases: {reason_kind} (--all names them)")
+            texts.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
     return texts
-
-
-def _reason_kind(reason: str) -> str:
-    """Return a reason without the parts in parentheses, such as "unsupported in BASE, unsupported in NEW"."""
-    outside_parentheses, depth = [], 0
-    for character in reason:
-        depth += character == "("
-        if not depth:
-            outside_parentheses.append(character)
-        depth -= character == ")" and depth > 0
-    return " ".join("".join(outside_parentheses).split())
 
 
 def _cells(case: CaseComparison) -> list[str]:
@@ -155,7 +143,8 @@ def to_markdown(comparison: RunComparison) -> str:
     sections = [f"**opbench compare**: {summary(comparison)}", method_sentence(comparison)]
     sections += [_markdown_table(changed)] if changed else []
     left_out = "\n".join(
-        f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in comparison.left_out.items()
+        f"- {_markdown_code(case)}: {_escape_markdown(exclusion.reason)}"
+        for case, exclusion in comparison.left_out.items()
     )
     differing = "\n".join(f"- {_escape_markdown(str(difference))}" for difference in comparison.differences)
     folded_blocks = (
@@ -174,16 +163,11 @@ def to_markdown(comparison: RunComparison) -> str:
 
 
 def _markdown_table(cases: Sequence[CaseComparison]) -> str:
-    rows = [
-        "| | case | base | new | change | cycles | machine code | why |",
-        "|---|---|--:|--:|--:|--:|---|---|",
-    ]
+    rows = []
     for case in cases:
-        change, name, *number_cells, code, why = _cells(case)
-        rows.append(
-            f"| **{change}** | {_markdown_code(name)} | {' | '.join(number_cells)} | {code} | {_escape_markdown(why)} |"
-        )
-    return "\n".join(rows)
+        change, name, *middle_cells, why = _cells(case)
+        rows.append((f"**{change}**", _markdown_code(name), *middle_cells, _escape_markdown(why)))
+    return "\n".join(markdown_table(HEADINGS, rows, left=TEXT_COLUMNS))
 
 
 def _details_block(title: str, content: str) -> str:
@@ -227,11 +211,13 @@ def to_page(comparison: RunComparison) -> str:
     )
 
 
-def interval_mark(ratio: stats.Ratio, threshold: float, axis_change: float, width: int = 180) -> Markup:
+def interval_mark(ratio: stats.Ratio, threshold: float, axis_change: float) -> Markup:
     """Draw the interval of a ratio as inline SVG: a line with a dot in its middle, over a band for the threshold.
 
     The axis is logarithmic and ends at ± `axis_change`; an arrow replaces the dot if the middle lies beyond the axis.
     """
+
+    width = 180
 
     def to_pixels(value: float) -> float:
         share = math.log(value) / math.log1p(axis_change)

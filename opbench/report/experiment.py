@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opbench import units
-from opbench.report.columns import align_columns
 from opbench.results.experiment import ClassCost, Experiment, PairCost
+from opbench.tables import align_columns
 
 NAMES = {
     "global-loads": "global loads",

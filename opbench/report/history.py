@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from opbench import units
 from opbench.records import JSON
-from opbench.report.columns import align_columns
 from opbench.report.run.sections import file_name
 from opbench.report.template import render_template
 from opbench.results.comparison import percent_change
 from opbench.results.history import Point, Series
+from opbench.tables import align_columns
 
 HEADINGS = ("case", "runs", "first", "last", "change", "steps", "trend")
 BARS = "▁▂▃▄▅▆▇█"

@@ -16,8 +16,13 @@ from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate_text
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, rows
+from opbench.tables import markdown_table
 
 MAX_PROBLEMS = 3
+OVERVIEW_HEADINGS = (
+    *("operator", "GPU", "problem", "first variant", "fastest variant", "GPU time, rate", "of peak", "vs first"),
+    "vs library",
+)
 
 MeasuredRun = tuple[Run, str, list[Row]]
 """A run, one of its problems, and the rows of that problem with times."""
@@ -53,11 +58,7 @@ def ladder_readme(
 
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the Markdown table for variants/README.md: each ladder's start, its best variant, and the library."""
-    lines = [
-        "| operator | GPU | problem | first variant | fastest variant | GPU time, rate | of peak | vs first "
-        "| vs library |",
-        "|---|---|---|--:|---|--:|--:|--:|--:|",
-    ]
+    cells_by_operator = []
     for operator in operators:
         problems_with_own = [
             (run, problem, [row for row in measured_rows if not row.library])
@@ -66,13 +67,20 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
         for run, problem, own_rows in [measured for measured in problems_with_own if measured[2]][:1]:
             best = min(own_rows, key=lambda r: r.time_s or math.inf)
             start_s, gpu = _simplest_variant_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
-            lines.append(
-                f"| [{operator}]({operator}/README.md) | {gpu} | `{problem}` | {units.time(start_s)} | "
-                f"`{best.variant}` | {units.time(best.time_s)}, {rate_text(best)} | {_share(best)} | "
-                f"{units.ratio(start_s / best.time_s if best.time_s else None)} | "
-                f"{units.ratio(best.speedups.over_library)} |"
+            cells_by_operator.append(
+                [
+                    f"[{operator}]({operator}/README.md)",
+                    gpu,
+                    f"`{problem}`",
+                    units.time(start_s),
+                    f"`{best.variant}`",
+                    f"{units.time(best.time_s)}, {rate_text(best)}",
+                    _share(best),
+                    units.ratio(start_s / best.time_s if best.time_s else None),
+                    units.ratio(best.speedups.over_library),
+                ]
             )
-    return "\n".join(lines) + "\n"
+    return "\n".join(markdown_table(OVERVIEW_HEADINGS, cells_by_operator, left=(0, 1, 2, 4))) + "\n"
 
 
 def _simplest_variant_s(measured_rows: Sequence[Row]) -> float:
@@ -206,10 +214,11 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
         if supported and len(layouts) > 1:
             lines += [f"### `layout={layout}`", ""]
         if supported:
-            lines += ["| variant | what it does | speedup over the previous variant |", "|---|---|---|"]
             nearest = sorted(measured, key=lambda m: _layout(m) != layout) if len(layouts) > 1 else measured
             main_problem = measured[0][1] if measured and (len(layouts) < 2 or _layout(measured[0]) == layout) else ""
-            lines += [_variant(variant, nearest, main_problem) for variant in supported] + [""]
+            cells = [_variant(variant, nearest, main_problem) for variant in supported]
+            headings = ("variant", "what it does", "speedup over the previous variant")
+            lines += [*markdown_table(headings, cells, left=range(3)), ""]
     return lines
 
 
@@ -220,10 +229,10 @@ def _layout(measured: MeasuredRun) -> str:
     return str(next(axes, {}).get("layout", ""))
 
 
-def _variant(variant: Variant, measured: Sequence[MeasuredRun], main_problem: str) -> str:
+def _variant(variant: Variant, measured: Sequence[MeasuredRun], main_problem: str) -> tuple[str, str, str]:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
-    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured, main_problem)} |"
+    return link, _cell(variant.title), _speedup_cell(variant, measured, main_problem)
 
 
 def _variant_tree(variants: Sequence[Variant]) -> list[str]:
@@ -300,13 +309,11 @@ def _table(
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {peaks}",
         "",
         *(_chart(run, first_row.operator, problem) if charted else []),
-        "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
-        "|---|--:|--:|--:|--:|--:|---|",
     ]
     reasons = above_peak_sentences((row for _, row in shown_rows), run.ceilings)
     footnotes = {reason: f" [{mark}]" for reason, mark in footnote_marks(reasons).items()}
-    for variant, row in shown_rows:
-        cells = [
+    cells = [
+        (
             f"[`{variant.name}`]({variant.path.name})",
             units.time(row.time_s),
             rate_text(row),
@@ -314,10 +321,12 @@ def _table(
             units.ratio(row.speedups.over_previous),
             "–" if row.library else units.ratio(row.speedups.over_library),
             f"`{row.config}`" if row.config else "–",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        )
+        for variant, row in shown_rows
+    ]
+    headings = ("variant", "GPU time", "rate", "of peak", "vs previous", "vs library", "config")
+    lines += [*markdown_table(headings, cells, left=(0, 6)), ""]
     not_measured = [f"`{v.name}`" for v in variants if _fastest_row_of(measured_rows, v.name) is None]
-    lines += [""]
     for reason, sentence in reasons.items():
         lines += [f"{footnotes[reason].strip()} {sentence}", ""]
     return [*lines, *([f"Not measured here: {', '.join(not_measured)}.", ""] if not_measured else [])]

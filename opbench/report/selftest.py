@@ -14,7 +14,6 @@ from opbench.records import plain_name, read_record, stored_file
 from opbench.report.bars import Bar, scaled
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
-from opbench.report.columns import align_columns
 from opbench.report.template import OTHER_FOLDER, render_template, write_files
 from opbench.results.selftest import (
     AS_COMPARE,
@@ -28,6 +27,7 @@ from opbench.results.selftest import (
     Selftest,
     identical_pair_key,
 )
+from opbench.tables import align_columns
 from opbench.timing import stats
 
 FILE = "selftest.json"

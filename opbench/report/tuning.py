@@ -6,9 +6,9 @@ from opbench import units
 from opbench.kernels.variant import print_config
 from opbench.records import JSON
 from opbench.report.bars import Bar, scaled
-from opbench.report.columns import align_columns
 from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest_results, ranked_finals
+from opbench.tables import align_columns
 
 
 def head(tuning: Tuning) -> tuple[str, ...]:

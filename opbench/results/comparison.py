@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from opbench import units
 from opbench.errors import EXIT_BROKEN, EXIT_NOTHING, EXIT_OK, EXIT_SLOWER, EXIT_UNDECIDED, UsageError
@@ -106,6 +107,15 @@ class CaseComparison:
     """Traffic of NEW divided by that of BASE, by `TrafficSummary.ratio_to`; None if not counted."""
 
 
+class Exclusion(NamedTuple):
+    """The reason why a case was not compared."""
+
+    kind: str
+    """The statuses in the two runs, such as "wrong in BASE, failed in NEW"."""
+    reason: str
+    """The statuses, each with its own reason."""
+
+
 @dataclass(frozen=True)
 class RunComparison:
     """The comparison of two runs."""
@@ -114,7 +124,7 @@ class RunComparison:
     new: str
     cases: tuple[CaseComparison, ...]
     """The compared cases, the worst change first."""
-    left_out: Mapping[str, str]
+    left_out: Mapping[str, Exclusion]
     """Cases that could not be compared, with the reason."""
     differences: tuple[Difference, ...]
     noise: float | None = None
@@ -135,7 +145,9 @@ class RunComparison:
 
     def to_json(self) -> dict[str, JSON]:
         """Return the comparison as JSON data."""
-        return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
+        left_out = {case: exclusion.reason for case, exclusion in self.left_out.items()}
+        method = {"confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
+        return {**asdict(self), "left_out": left_out, **method}
 
 
 def compare_runs(
@@ -176,8 +188,8 @@ def compare_runs(
         if case in counterparts.values() and case not in base_results:
             continue
         base_result, new_result = base_results.get(case), new_results.get(counterparts.get(case, case))
-        if reason := _exclusion_reason(base_result, new_result):
-            left_out[case] = reason
+        if exclusion := _exclusion(base_result, new_result):
+            left_out[case] = exclusion
         elif base_result and new_result:
             pairs.append((base_result, new_result))
     noise = None if important else _noise(pairs)
@@ -232,12 +244,16 @@ def _counterparts(
 # Pairs ------------------------------------------------------------------------------------------------------------
 
 
-def _exclusion_reason(base: Result | None, new: Result | None) -> str:
+def _exclusion(base: Result | None, new: Result | None) -> Exclusion | None:
+    """Return why two results of a case cannot be compared; None if they can."""
     if base is None or new is None:
         side, present_result = ("NEW", new) if base is None else ("BASE", base)
         assert present_result is not None
-        return f"only in {side}" + (
-            f", where it is {_status(present_result)}" if present_result.status != "right" else ""
+        kind = f"only in {side}"
+        if present_result.status == "right":
+            return Exclusion(kind, kind)
+        return Exclusion(
+            f"{kind}, where it is {present_result.status}", f"{kind}, where it is {_status(present_result)}"
         )
     compared_statuses = ("right", *BROKEN_STATUSES)
     if (
@@ -245,8 +261,10 @@ def _exclusion_reason(base: Result | None, new: Result | None) -> str:
         or new.status not in compared_statuses
         or base.status != "right" != new.status
     ):
-        return f"{_status(base)} in BASE, {_status(new)} in NEW"
-    return ""
+        return Exclusion(
+            f"{base.status} in BASE, {new.status} in NEW", f"{_status(base)} in BASE, {_status(new)} in NEW"
+        )
+    return None
 
 
 def _status(result: Result) -> str:

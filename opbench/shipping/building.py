@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opbench.shipping.fixed_text import template
 
 
@@ -22,23 +20,10 @@ def cmake_architecture(arch: str) -> str:
 
 def makefile(name: str, arch: str, target_kind: str, cubin: str) -> str:
     """Return the Makefile of a "library" or of a "network" (`target_kind`)."""
-    text = template(f"makefile_{target_kind}")
-    return _fill_template(text, name, arch, cubin) + "\n"
+    values = {"name": name, "arch": arch, "code": nvcc_options(arch), "cubin": cubin}
+    return template(f"makefile_{target_kind}", values) + "\n"
 
 
 def cmakelists(name: str, arch: str, target_kind: str) -> str:
     """Return the CMakeLists.txt of a "library" or of a "network" (`target_kind`), for CMake 3.24 and newer."""
-    return _fill_template(template(f"cmake_{target_kind}"), name, arch, "") + "\n"
-
-
-def _fill_template(text: str, name: str, arch: str, cubin: str) -> str:
-    values = {"name": name, "arch": arch, "code": nvcc_options(arch), "cmake": cmake_architecture(arch), "cubin": cubin}
-    for key, value in values.items():
-        text = text.replace(f"@{key}@", value)
-    return text
-
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table; the first row is the header."""
-    heading, *body = rows
-    return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *body)]
+    return template(f"cmake_{target_kind}", {"name": name, "cmake": cmake_architecture(arch)}) + "\n"

@@ -6,14 +6,16 @@ import contextlib
 import enum
 import re
 import textwrap
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 
 from opbench import paths
 from opbench._version import __version__
 
-LINE_WIDTH = 120
-"""Columns per line."""
+LINE_WIDTH, COMMENT_WIDTH = 120, 112
+"""Columns per line of code, and columns of text per line of a comment."""
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -38,10 +40,10 @@ def licence() -> bytes:
     return b"MIT License, Copyright (c) the opbench authors: https://opensource.org/license/mit\n"
 
 
-def comment_lines(text: str, width: int = 112) -> list[str]:
+def comment_lines(text: str) -> list[str]:
     """Return the lines of a C comment, without its delimiters."""
     safe_text = text.replace("*/", "* /")
-    return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), width)]
+    return [f"   {line}" for line in textwrap.wrap(" ".join(safe_text.split()), COMMENT_WIDTH)]
 
 
 def wrap_code(text: str) -> str:
@@ -79,9 +81,12 @@ class SupportFunctions(enum.Flag):
     """The driver encodes a tensor map."""
 
 
-def template(name: str) -> str:
-    """Return one of the fixed texts in the folder `templates`."""
-    return (TEMPLATES / f"{name}.inc").read_text(encoding="utf-8").strip("\n")
+def template(name: str, values: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return one of the fixed texts in the folder `templates`, with `@key@` replaced by the value of each key."""
+    text = (TEMPLATES / f"{name}.inc").read_text(encoding="utf-8").strip("\n")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
 
 
 def includes(needs: SupportFunctions) -> list[str]:

@@ -18,7 +18,7 @@ MAX_LISTED_PROBLEMS = 8
 def header_text(library: Library) -> str:
     """Return the text of the library's C header."""
     prefix, upper = library.name, library.name.upper()
-    preamble = template("header").replace("@n@", prefix).replace("@N@", upper).replace("@arch@", library.arch)
+    preamble = template("header", {"n": prefix, "N": upper, "arch": library.arch})
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", preamble]
     for operator, case in library.cases.items():
         lines += ["", wrap_code("\n".join(_operator_header(library, operator, case)))]
@@ -97,10 +97,7 @@ def common_text(library: Library) -> str:
         "exact": str(library.arch.endswith("a")).lower(),
         "arch": library.arch,
     }
-    text = template("interface")
-    for key, value in values.items():
-        text = text.replace(f"@{key}@", value)
-    return text
+    return template("interface", values)
 
 
 def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]) -> str:

@@ -11,7 +11,7 @@ from opbench._version import __version__
 from opbench.kernels.folders import Catalog
 from opbench.records import JSON
 from opbench.results.book import read_book
-from opbench.shipping.building import cmakelists, makefile, markdown_table
+from opbench.shipping.building import cmakelists, makefile
 from opbench.shipping.choosing import choose_cases, find_target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
@@ -20,6 +20,7 @@ from opbench.shipping.library import Library, make_library
 from opbench.shipping.options import ShipOptions
 from opbench.shipping.proving import expected_values_file, test_text
 from opbench.shipping.source import source_text
+from opbench.tables import markdown_table
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def readme_text(library: Library, cubin: str) -> str:
     axes = ", ".join(f".{name} = {_c_literal(value)}" for name, value in first_case.case.problem.axes.items())
     call = ", ".join(t.name for t in (*first_case.code.inputs, *first_case.code.outputs))
     operator_name = first_case.case.problem.name
-    rows = [("problem", "variant", "workspace", "measured")]
-    rows += [
+    rows = [
         (
             f"{case.case.problem.name}{case.case.problem}",
             case.case.name.removesuffix(str(case.case.problem)),
@@ -106,7 +106,7 @@ def readme_text(library: Library, cubin: str) -> str:
         f"Made by `{library.command}` (opbench {__version__}, MIT License). `{prefix}.h` is the interface,",
         f"`{prefix}.cu` the source, `opbench/` the headers that its kernels include.",
         "",
-        *markdown_table(rows),
+        *markdown_table(("problem", "variant", "workspace", "measured"), rows, left=range(4)),
         "",
         "```sh",
         "make test              # nvcc; or: cmake -B build && cmake --build build && ctest --test-dir build",

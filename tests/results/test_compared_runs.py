@@ -38,7 +38,7 @@ def test_the_worst_comes_first_and_nothing_is_dropped() -> None:
         ("breaks", "BROKEN"), ("much_slower", "SLOWER"), ("slower", "SLOWER"), ("unsure", "UNDECIDED"),
         ("faster", "FASTER"), ("fixed", "FIXED"), ("same", "SAME"), ("untimed", "RIGHT"),
     ]  # fmt: skip
-    assert {re.sub(r"relu/|\(.*", "", case): reason for case, reason in found.left_out.items()} == {
+    assert {re.sub(r"relu/|\(.*", "", case): left_out.reason for case, left_out in found.left_out.items()} == {
         "still": "wrong (out[3]: got 1, want 2) in BASE, failed (does not compile) in NEW",
         "other": "unsupported (needs 10.0) in BASE, unsupported (needs 10.0) in NEW",
         "gone": "only in BASE",

@@ -19,8 +19,8 @@ from opbench.networks.pytorch.choice import entry_for, prepare, problem_of, sett
 from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, OpenedDevice, opened_device_of
 from opbench.networks.pytorch.operator_calls import EPSILON, OperatorCall
 from opbench.networks.pytorch.primitives import backward_steps
-from opbench.report.columns import align_columns
 from opbench.results.book import Book, BookEntry
+from opbench.tables import align_columns
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,16 +13,17 @@ from opbench.networks.records.training import TrainingRecord, is_training, read_
 from opbench.networks.report import phrases
 from opbench.networks.report.training_comparison import opbench_bytes, step_peers
 from opbench.report.ladder_files import DocumentTable
+from opbench.tables import markdown_table
 
-HEAD = (
-    "GPU time | fastest PyTorch | speedup | wall time of one call | PyTorch's wall time | peak memory, % of PyTorch's",
-    "|---|--:|--:|--:|--:|--:|--:|",
+HEADINGS = (
+    *("GPU time", "fastest PyTorch", "speedup", "wall time of one call", "PyTorch's wall time"),
+    "peak memory, % of PyTorch's",
 )
-BRIEF_HEAD = ("GPU time | fastest PyTorch | speedup | peak memory, % of PyTorch's", "|---|--:|--:|--:|--:|")
+BRIEF_HEADINGS = ("GPU time", "fastest PyTorch", "speedup", "peak memory, % of PyTorch's")
 """Of a table without the mode of PyTorch and without wall times."""
-TRAININGS_HEAD = (
-    "one step | fastest PyTorch | speedup | images or sequences per second | peak memory, % of PyTorch's",
-    "|---|--:|--:|--:|--:|--:|",
+TRAININGS_HEADINGS = (
+    *("one step", "fastest PyTorch", "speedup", "images or sequences per second"),
+    "peak memory, % of PyTorch's",
 )
 
 
@@ -68,15 +69,15 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
     records.sort(key=lambda item: (item[1].network, images_per_run(item[1]), item[1].precision))
     shared_gpu = _shared_gpu([record for _, record in records])
     rows = [row for folder, record in records if (row := _row(record, folder, base, brief, shared_gpu))]
-    return _table(BRIEF_HEAD if brief else HEAD, rows, shared_gpu)
+    return _table(BRIEF_HEADINGS if brief else HEADINGS, rows, shared_gpu)
 
 
-def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> str:
-    """Return the row of a network; empty if it was not timed together with PyTorch."""
+def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> list[str]:
+    """Return the cells of a network; empty if it was not timed together with PyTorch."""
     peer_times, total = phrases.compared_peers(record), record.total
     best = phrases.fastest_peer(peer_times)
     if not total or not best or not best.measured or not best.ratio:
-        return ""
+        return []
     host_times = [peer.host for peer in peer_times if peer.host]
     smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
@@ -84,7 +85,7 @@ def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str)
         units.time(best.measured.median_s),
         min(host_times, key=lambda t: t.median_s, default=None),
     )
-    cells = [
+    return [
         _link((record.network, images_per_run(record), record.precision), record, shared_gpu, folder, base),
         f"**{units.time(total.median_s)}**",
         torch_time if brief else f"{torch_time} ({best.name})",
@@ -92,7 +93,6 @@ def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str)
         *(() if brief else (_median(record.host), _median(fastest_call))),
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def trainings_overview(folders: Sequence[Path], base: Path) -> str:
@@ -105,18 +105,18 @@ def trainings_overview(folders: Sequence[Path], base: Path) -> str:
     records.sort(key=lambda item: (item[1].network, item[1].batch, item[1].precision))
     shared_gpu = _shared_gpu([record for _, record in records])
     rows = [row for folder, record in records if (row := _training_row(record, folder, base, shared_gpu))]
-    return _table(TRAININGS_HEAD, rows, shared_gpu)
+    return _table(TRAININGS_HEADINGS, rows, shared_gpu)
 
 
-def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> str:
-    """Return the row of a training; empty if its step was not compared with PyTorch's."""
+def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> list[str]:
+    """Return the cells of a training; empty if its step was not compared with PyTorch's."""
     peers, step = step_peers(record), record.times.hot
     best = phrases.fastest_peer(peers)
     if not step or not best or not best.measured or not best.ratio:
-        return ""
+        return []
     least_bytes = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
     is_same_step = record.comparison is not None and record.comparison.first_step.right
-    cells = [
+    return [
         _link((record.network, record.batch, record.precision), record, shared_gpu, folder, base),
         f"**{units.time(step.median_s)}**",
         f"{units.time(best.measured.median_s)} ({best.name})",
@@ -124,14 +124,12 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: 
         f"{record.batch / step.median_s:,.0f}",
         units.percent(opbench_bytes(record) / least_bytes) if least_bytes else "–",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
-def _table(head: tuple[str, str], rows: Sequence[str], shared_gpu: str) -> str:
-    """Return a table with its head; empty without rows. The first column's title names the GPU of all rows."""
-    columns, rule = head
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], shared_gpu: str) -> str:
+    """Return a table; empty without rows. The first column's title names the GPU of all rows."""
     first = f"network, batch, precision ({shared_gpu})" if shared_gpu else "network, batch, precision, GPU"
-    return "".join(f"{line}\n" for line in (f"| {first} | {columns} |", rule, *rows)) if rows else ""
+    return "\n".join(markdown_table((first, *headings), rows)) + "\n" if rows else ""
 
 
 def _gpu_model(record: Record | TrainingRecord) -> str:

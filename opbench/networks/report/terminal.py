@@ -11,7 +11,7 @@ from opbench.networks.records.network import NodeRecord, Record, groups_by_time,
 from opbench.networks.report import phrases
 from opbench.networks.report.attribution import attribution_sentences, attribution_table
 from opbench.networks.report.work_next import work_nodes
-from opbench.report.columns import align_columns
+from opbench.tables import align_columns
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -22,12 +22,13 @@ from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
 from opbench.records import JSON
-from opbench.shipping.building import cmakelists, makefile, markdown_table
+from opbench.shipping.building import cmakelists, makefile
 from opbench.shipping.choosing import ShipTarget, find_target
 from opbench.shipping.fixed_text import licence
 from opbench.shipping.folder import require_free, write_folder
 from opbench.shipping.numbers_file import TensorFile
 from opbench.shipping.shipping import ShipResult
+from opbench.tables import markdown_table
 
 
 def ship_network(
@@ -126,7 +127,7 @@ def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, JSON]:
 
 def _readme(program: NetworkProgram, cubin: str) -> str:
     prefix, graph = program.name, program.graph
-    rows = [("layer", "problem", "variant", "kernels")]
+    rows = []
     for node in program.nodes:
         case = node.code.case
         variant = case.name.removesuffix(str(case.problem))
@@ -147,7 +148,7 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
         "TIME=1 make test                                   # the time of a run, launch by launch and as a CUDA graph",
         "```",
         "",
-        *markdown_table(rows),
+        *markdown_table(("layer", "problem", "variant", "kernels"), rows, left=range(4)),
         "",
         f"Memory: {units.si(weights, 'B')} of weights; {units.si(peak_bytes, 'B')} for the values between layers,",
         f"in one piece ({units.si(naive_bytes, 'B')} if nothing shared a place).",

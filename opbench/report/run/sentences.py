@@ -169,8 +169,7 @@ def gpu_name(ceilings: Peaks) -> str:
 
 def gpu_phrase(ceilings: Peaks) -> str:
     """Return the name of a GPU with its article and without its vendor."""
-    name = gpu_name(ceilings)
-    return name if name.startswith("that") else with_article(name)
+    return with_article(gpu_name(ceilings)) if ceilings.gpu else gpu_name(ceilings)
 
 
 def own_variant_ranks(group: Group) -> list[str]:

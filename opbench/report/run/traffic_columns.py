@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench import units
@@ -341,17 +341,17 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
-    conflicting = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
-    phrases = [
-        f"`{_without_backticks(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)"
-        for row in conflicting
-    ]
-    return [f"bank conflicts in {_first_phrases(phrases)}"] if phrases else []
+    phrases = _share_phrases(filter(has_bank_conflicts, rows), conflict_share, "wavefronts")
+    return [f"bank conflicts in {phrases}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
-    colliding = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
-    phrases = [
-        f"`{_without_backticks(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in colliding
-    ]
-    return [f"atomics collide in {_first_phrases(phrases)}"] if phrases else []
+    phrases = _share_phrases(filter(has_atomic_collisions, rows), collision_share, "lanes")
+    return [f"atomics collide in {phrases}"] if phrases else []
+
+
+def _share_phrases(rows: Iterable[Row], share_of: Callable[[Row], float | None], noun: str) -> str:
+    """Return a phrase such as "`naive` (50 % of lanes) and `tiled` (10 % of lanes)", the largest share first."""
+    ordered = sorted(rows, key=lambda row: -(share_of(row) or 0.0))
+    phrases = [f"`{_without_backticks(row.variant)}` ({units.percent(share_of(row))} of {noun})" for row in ordered]
+    return _first_phrases(phrases) if phrases else ""
