@@ -184,6 +184,18 @@ class UsageError(OpbenchError):
     exit_code = EXIT_USAGE
 
 
+class Unreadable(UsageError):
+    """The error for a file that the system cannot read. The default `remedy` is to check the path."""
+
+    kind = "unreadable"
+
+    def __init__(self, path: Path, error: OSError, remedy: str = "") -> None:
+        remedy = remedy or f"check the path and its permissions with: ls -l {path}"
+        super().__init__(
+            f"{path}: cannot be read: {error.strerror or error}; {remedy}", subject=path, value=error.errno
+        )
+
+
 class SettingDiffers(UsageError):
     """The error for an output folder whose earlier results were made with another setting, such as another seed."""
 

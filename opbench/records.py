@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown_name
+from opbench.errors import NotAllowed, OtherVersion, Unreadable, UsageError, unknown_name
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
@@ -85,12 +85,7 @@ def read_json(path: Path, remedy: str) -> Any:
     try:
         return json.loads(unpacked(stored_file(path)))
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror or error}; {remedy}",
-            kind="unreadable",
-            subject=path,
-            value=error.errno,
-        ) from None
+        raise Unreadable(path, error, remedy) from None
     except (ValueError, RecursionError) as error:  # the text is not JSON or not UTF-8, or is nested too deeply
         raise UsageError(f"{path}: is not valid JSON ({error}); {remedy}", kind="not-json", subject=path) from None
 
@@ -100,11 +95,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}",
-            kind="unreadable",
-            subject=path,
-        ) from None
+        raise Unreadable(path, error) from None
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path}: is not UTF-8 text: {error}; save the file as UTF-8", kind="unreadable", subject=path

@@ -10,7 +10,7 @@ from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file, require_kernels
 from opbench.adopting.proposal import Proposal
-from opbench.errors import Location, UsageError, unknown_name
+from opbench.errors import Location, Unreadable, UsageError, unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import OPENING_LINE
 from opbench.kernels.memory_header import NO_OPERATOR
@@ -145,11 +145,7 @@ def require_no_header(path: Path) -> None:
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
-            kind="unreadable",
-            subject=path,
-        ) from None
+        raise Unreadable(path, error) from None
     for line_number, line in enumerate(lines, 1):
         if OPENING_LINE in line:
             raise UsageError(

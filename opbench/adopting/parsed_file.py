@@ -12,7 +12,7 @@ from opbench.adopting.host_launches import HostLaunch, Parameter, global_definit
 from opbench.adopting.host_program import HostProgram, program_of
 from opbench.adopting.host_structs import ParameterArguments, arguments_by_field, structs_of
 from opbench.adopting.kernel_summary import KernelSummary, summarize_kernel
-from opbench.errors import UsageError
+from opbench.errors import Unreadable, UsageError
 from opbench.source.c_expression import tokens_of
 from opbench.source.device_part import missing_headers
 from opbench.source.project import project_folders
@@ -116,11 +116,7 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> ParsedFile:
     try:
         return ParsedFile(path, include_closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
-            kind="unreadable",
-            subject=path,
-        ) from None
+        raise Unreadable(path, error) from None
 
 
 def require_kernels(file: ParsedFile) -> None:

@@ -25,7 +25,7 @@ from opbench.emulator.findings import LaunchLog, to_findings
 from opbench.emulator.library import Runtime, load_runtime
 from opbench.emulator.program import CpuProgram
 from opbench.emulator.ptx import UnsupportedInstruction
-from opbench.emulator.toolchain import FAST, HUGE, TRACED, Toolchain, find_toolchain
+from opbench.emulator.toolchain import FAST, HUGE, TRACED, CompileMode, Toolchain, find_toolchain
 from opbench.emulator.tracing import Tracing
 from opbench.errors import CompileError, EnvironmentFault, UsageError
 from opbench.kernels.capability import missing_capability
@@ -83,11 +83,14 @@ class CpuBackend:
 
     @functools.cached_property
     def _builder(self) -> KernelBuilder:
-        return KernelBuilder(self._toolchain, self._folder, FAST, self.capability)
+        return self._make_builder(FAST)
 
     @functools.cached_property
     def _traced_builder(self) -> KernelBuilder:
-        return KernelBuilder(self._toolchain, self._folder, TRACED, self.capability)
+        return self._make_builder(TRACED)
+
+    def _make_builder(self, mode: CompileMode) -> KernelBuilder:
+        return KernelBuilder(self._toolchain, self._folder, mode, self.capability)
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
@@ -218,7 +221,7 @@ class CpuBackend:
 
         Bit n of `skip_blocks` excludes the n-th sampled block of each launch.
         """
-        path = KernelBuilder(self._toolchain, self._folder, HUGE, self.capability).module(request)
+        path = self._make_builder(HUGE).module(request)
         program = CpuProgram(path, request, self._runtime, self._log, 1)
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:

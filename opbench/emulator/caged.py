@@ -52,7 +52,7 @@ from opbench.emulator.kernel_process import (
     serve,
 )
 from opbench.emulator.program import variable_locations
-from opbench.emulator.toolchain import FAST, TRACED
+from opbench.emulator.toolchain import FAST, CompileMode
 from opbench.errors import EnvironmentFault, LaunchError, Location, OpbenchError, UsageError
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.source.sources import include_closure
@@ -309,28 +309,17 @@ class CagedVariable(CpuArray):
 class CagedBackend(CpuBackend):
     """Run untrusted kernels in confined processes; requires the features that `opbench.cage.facts.require` checks."""
 
-    def __init__(
-        self,
-        server: ForkServer,
-        cache: Path | None = None,
-        workers: int | None = None,
-        capability: tuple[int, int] | None = None,
-    ) -> None:
+    def __init__(self, server: ForkServer, capability: tuple[int, int] | None = None) -> None:
         require()
-        super().__init__(cache, workers, capability)
+        super().__init__(capability=capability)
         self._server = server
         self._processes: dict[Path, KernelProcess] = {}
         self._memory: dict[tuple[int, ...], SharedMemory] = {}
         self._numbers = itertools.count()
         self._findings: list[Finding] = []
 
-    @functools.cached_property
-    def _builder(self) -> KernelBuilder:
-        return CagedBuilder(self._server, self._toolchain, self._folder, FAST, self.capability)
-
-    @functools.cached_property
-    def _traced_builder(self) -> KernelBuilder:
-        return CagedBuilder(self._server, self._toolchain, self._folder, TRACED, self.capability)
+    def _make_builder(self, mode: CompileMode) -> KernelBuilder:
+        return CagedBuilder(self._server, self._toolchain, self._folder, mode, self.capability)
 
     def load(self, request: BuildRequest) -> Program:
         """Compile a module if necessary; its process loads it at the first launch."""

@@ -147,11 +147,11 @@ def send(channel: socket.socket, content: bytes) -> None:
     channel.sendall(LENGTH.pack(len(content)) + content)
 
 
-def receive(channel: socket.socket, max_bytes: int = LONGEST_REPLY) -> bytes:
+def receive(channel: socket.socket) -> bytes:
     """Receive bytes that `send` sent; raise EOFError at the end, ValueError for too many bytes."""
     size = LENGTH.unpack(_receive_exactly(channel, LENGTH.size))[0]
-    if size > max_bytes:
-        raise ValueError(f"{size} bytes; {max_bytes} are allowed")
+    if size > LONGEST_REPLY:
+        raise ValueError(f"{size} bytes; {LONGEST_REPLY} are allowed")
     return _receive_exactly(channel, size)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.errors import UsageError
+from opbench.errors import Unreadable, UsageError
 from opbench.judging.document import FileHash, JudgedVariant, Submission
 from opbench.judging.task import Task
 from opbench.kernels.folders import Catalog
@@ -141,11 +141,7 @@ def file_hash(path: Path) -> FileHash:
     try:
         return FileHash(document_path(path), _sha256(path.read_bytes()))
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}",
-            kind="unreadable",
-            subject=path,
-        ) from None
+        raise Unreadable(path, error) from None
 
 
 def _sha256(content: bytes) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import Location, UnknownName, UsageError, unknown_name
+from opbench.errors import Location, UnknownName, Unreadable, UsageError, unknown_name
 from opbench.kernels import expression
 from opbench.kernels.header_text import MERGED_LISTS, HeaderText, header_location, header_table, split_header
 from opbench.kernels.launch_header import constant, read_launch, tensor_map, texture
@@ -128,11 +128,7 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
     try:
         sources = include_closure(path, folders)
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
-            kind="unreadable",
-            subject=path,
-        ) from None
+        raise Unreadable(path, error) from None
     text = header or sources[0].text
     reader = _MemoryReader(path, text, "", _read_toml(path, split_header(path, text)), sources, folders)
     reader.require_known(MEMORY_KEYS)

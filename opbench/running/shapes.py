@@ -49,22 +49,20 @@ def with_supported_dtype(variant: Variant, problem: Operator) -> Operator:
     )
 
 
-def shapes_like(
-    variant: Variant, problems: Sequence[Operator], backend: str, seed: int = DEFAULT_SEED
-) -> list[Operator]:
+def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str) -> list[Operator]:
     """Return problems that a variant accepts, the largest first, generated from its rules and similar to `problems`.
 
     On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
     """
     if backend == "cpu":
-        problems_made = accepted_shapes(variant, [], problems, seed, PROBLEM_COUNT)
+        problems_made = accepted_shapes(variant, [], problems, DEFAULT_SEED, PROBLEM_COUNT)
     else:
         largest = [max(map(cost, problems)) for cost in (emulated_work, Operator.bytes)]
 
         def is_similar(problem: Operator) -> bool:
             return emulated_work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
 
-        problems_made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_similar, is_similar, problems)
+        problems_made = make_shapes(variant, problems, PROBLEM_COUNT, DEFAULT_SEED, is_similar, is_similar, problems)
     return sorted(problems_made.problems, key=emulated_work, reverse=True)
 
 

@@ -114,21 +114,24 @@ def check_flush(device: SelftestDevice, budget_s: float, now_s: SecondsClock = t
     cold, hot, memory = device.clock("cold"), device.clock("hot"), untouched(device)
     chased_bytes, read_bytes = (min(size, l2_bytes(device) // 4) for size in (CHASED, READ))
     rows = []
+
+    def median_s(clock: SelftestClock, launch: Launch, deadline_s: float) -> float:
+        samples_s = _samples_s(clock, launch, 10, deadline_s, now_s, 100)
+        return stats.median(samples_s) - clock.timing_offset_s()
+
     for name, one_pass, min_ratio in (
         (f"pointer chase through {size_text(chased_bytes)}", memory.chase(chased_bytes), MIN_CHASE_RATIO),
         (f"read of {size_text(read_bytes)}", memory.read(read_bytes), MIN_STREAM_RATIO),
     ):
-        deadline = now_s() + budget_s / 6
+        start_s = now_s()
 
         def two_passes(launch: Launch = one_pass) -> None:
             launch()
             launch()
 
-        single_s = stats.median(_samples_s(cold, one_pass, 10, deadline, now_s, 100)) - cold.timing_offset_s()
-        two_passes_s = (
-            stats.median(_samples_s(cold, two_passes, 10, deadline + budget_s / 6, now_s, 100)) - cold.timing_offset_s()
-        )
-        hot_s = stats.median(_samples_s(hot, one_pass, 10, deadline + budget_s / 3, now_s, 100)) - hot.timing_offset_s()
+        single_s = median_s(cold, one_pass, start_s + budget_s / 6)
+        two_passes_s = median_s(cold, two_passes, start_s + budget_s / 3)
+        hot_s = median_s(hot, one_pass, start_s + budget_s / 2)
         second_pass_s = max(two_passes_s - single_s, 1e-9)
         rows.append(
             (

@@ -85,13 +85,13 @@ def size_text(nbytes: int) -> str:
     return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
 
 
-def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int = 7) -> float:
+def cycles_per_second(clock: SelftestClock) -> float:
     """Return the rate of `clock.cycles` by this clock, from two lengths, so that launch overhead cancels."""
-    medians_s = []
+    medians_s, count = [], 200_000
     for cycles in (count, 3 * count):
         launch = clock.cycles(cycles)
         clock.sample(launch, hold_stream=False)
-        medians_s.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
+        medians_s.append(statistics.median(clock.sample(launch).seconds for _ in range(7)))
     if medians_s[1] <= medians_s[0]:
         raise LaunchError(
             f"a kernel of {3 * count} cycles took {medians_s[1]:.3g} s, a kernel of {count} cycles {medians_s[0]:.3g} "

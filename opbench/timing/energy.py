@@ -30,8 +30,8 @@ class EnergyMeter:
     not become idle.
     """
 
-    def __init__(self, clock: Clock, window_s: float = WINDOW_S, now_s: SecondsClock = time.perf_counter) -> None:
-        self._clock, self._window_s, self._now = clock, window_s, now_s
+    def __init__(self, clock: Clock, now_s: SecondsClock = time.perf_counter) -> None:
+        self._clock, self._now = clock, now_s
 
     def joules(self, launch: Launch) -> float:
         """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
@@ -51,9 +51,9 @@ class EnergyMeter:
             self._clock.sample(batch, hold_stream=False)
             spent_s = self._now() - start_s
             changes = [later for earlier, later in itertools.pairwise(readings) if later[1] != earlier[1]]
-            if spent_s >= self._window_s and len(changes) >= 3:
+            if spent_s >= WINDOW_S and len(changes) >= 3:
                 break
-            if spent_s > max(self._window_s, COUNTER_LIMIT_S):
+            if spent_s > max(WINDOW_S, COUNTER_LIMIT_S):
                 raise EnvironmentFault(
                     f"the GPU's energy counter changed {len(changes)} times in {spent_s:.1f} s, and at least 3 changes "
                     "are needed to rank by joules; remove --energy to rank by time",

@@ -156,7 +156,7 @@ def interval_difference(first: float, first_interval: Interval, second: float, s
     return Difference(difference, low, high, min(first_interval.coverage, second_interval.coverage))
 
 
-def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float = 0.95) -> tuple[float, Interval]:
+def median_sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, Interval]:
     """Return a sum of medians of independent sets of samples, each with its factor such as 1 or -1, and its interval.
 
     The medians' intervals are combined by MOVER (Zou and Donner, equation 3), as in `median_ratio`.
@@ -164,7 +164,7 @@ def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float =
     total = squares_below = squares_above = 0.0
     coverage = 1.0
     for factor, samples in terms:
-        term_median, interval = factor * median(samples), median_interval(samples, confidence)
+        term_median, interval = factor * median(samples), median_interval(samples)
         term_ends = sorted((factor * interval.low, factor * interval.high))
         total += term_median
         squares_below += (term_median - term_ends[0]) ** 2
@@ -173,11 +173,11 @@ def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float =
     return total, Interval(total - math.sqrt(squares_below), total + math.sqrt(squares_above), coverage)
 
 
-def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of the share `count` of `total` (Clopper and Pearson, Biometrika 26, 1934)."""
     if not 0 <= count <= total or total == 0:
         raise ValueError(f"{count} of {total} is not a share; the count must lie between 0 and a positive total")
-    tail = (1 - confidence) / 2
+    tail = 0.025
     low = 0.0 if count == 0 else _crossing(lambda p: 1 - _at_most(count - 1, total, p), tail)
     high = 1.0 if count == total else 1 - _crossing(lambda fraction: _at_most(count, total, 1 - fraction), tail)
     return low, high

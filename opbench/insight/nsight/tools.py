@@ -117,13 +117,13 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def current_chip(ordinal: int = 0) -> str:
-    """Return this machine's chip, such as "GH100"; "" without a known GPU. It creates no CUDA context."""
+def current_chip() -> str:
+    """Return the chip of the first GPU, such as "GH100"; "" without a known GPU. It creates no CUDA context."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         capability = [ctypes.c_int(), ctypes.c_int()]
         failed = driver.cuInit(0) or any(
-            driver.cuDeviceGetAttribute(ctypes.byref(component), attribute, ordinal)
+            driver.cuDeviceGetAttribute(ctypes.byref(component), attribute, 0)
             for component, attribute in zip(capability, CAPABILITY_ATTRIBUTES, strict=True)
         )
     except (OSError, AttributeError):
