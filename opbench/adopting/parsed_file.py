@@ -39,6 +39,12 @@ class LaunchedKernel:
     summary: KernelSummary
 
     @property
+    def host_launch(self) -> HostLaunch:
+        """Return the launch of a kernel that host code launches."""
+        assert self.launch is not None
+        return self.launch
+
+    @property
     def argument_pairs(self) -> list[tuple[Parameter, tuple[Token, ...]]]:
         """Return each parameter with its argument; a structure gives one pair for each field."""
         return [pair for argument_group in self.argument_groups for pair in argument_group.fields]
