@@ -126,8 +126,8 @@ class Match:
     """The output and the input that share memory; two empty strings if the operator itself is in-place."""
     axis_by_parameter: dict[str, str] = field(default_factory=dict)
     """Axes, by the name of the kernel's size parameter."""
-    equal_axes: list[str] = field(default_factory=list)
-    """Requirements such as "n == m", because one size parameter stands for several axes."""
+    equal_axes: dict[str, str] = field(default_factory=dict)
+    """Axes, each with the axis that it must equal, because one size parameter stands for both."""
     workspace_pointers: list[str] = field(default_factory=list)
     """Pointers to which the kernel writes and which have no tensor: they become workspaces if their sizes are known."""
     contradictions: list[Contradiction] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Match:
     @property
     def missing_axes(self) -> list[str]:
         """Return the axes of tensors that no size parameter stands for."""
-        known_axes = set(self.axis_by_parameter.values()) | {rule.split(" == ")[0] for rule in self.equal_axes}
+        known_axes = set(self.axis_by_parameter.values()) | self.equal_axes.keys()
         return [axis for axis in tensor_axes(self.problem) if axis not in known_axes]
 
 
@@ -356,7 +356,7 @@ def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
         and problem.name != "softmax"
     ):
         candidate.axis_by_parameter = {size_parameters[0].name: tensor_axis_names[0]}
-        candidate.equal_axes = [f"{axis} == {tensor_axis_names[0]}" for axis in tensor_axis_names[1:]]
+        candidate.equal_axes = dict.fromkeys(tensor_axis_names[1:], tensor_axis_names[0])
         candidate.guesses.append(
             Guess(size_parameters[0].name, " = ".join(tensor_axis_names), ("it is the only size",))
         )

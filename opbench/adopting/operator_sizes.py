@@ -62,7 +62,7 @@ class LaunchSizes:
                 }
                 self.values_by_name |= axes_of_fields
         self._note_options()
-        self.proposal.requires += match.equal_axes
+        self.proposal.requires += [f"{axis} == {other}" for axis, other in match.equal_axes.items()]
         self._relate_axes()
         for axis in match.missing_axes:
             self._find_axis(axis)
@@ -442,8 +442,7 @@ class LaunchSizes:
             with contextlib.suppress(UnsupportedExpression):
                 if axis and axis not in sizes:
                     sizes[axis] = number_of(argument, {**self.program.values_by_name, **launch.values_by_name})
-        for rule in self.match.equal_axes:
-            axis, _, other = rule.partition(" == ")
+        for axis, other in self.match.equal_axes.items():
             sizes |= {axis: sizes[other]} if other in sizes else {}
         return sizes
 

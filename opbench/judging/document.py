@@ -82,6 +82,11 @@ class Fault:
     cases: int = 1
     """Number of cases with this fault."""
 
+    @property
+    def place(self) -> str:
+        """Return the file and the line, such as "my.cu:12"; "" if they are unknown."""
+        return f"{self.file}:{self.line}" if self.file and self.line else ""
+
 
 @dataclass(frozen=True)
 class Compiles:

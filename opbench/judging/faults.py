@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from opbench.backend.rules import rule_of
 from opbench.judging.codes import CODES, RESULT_RULES
@@ -50,7 +49,7 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
     verdict = result.verdict
     inputs = verdict.run if verdict else ""
     findings = [finding for finding in verdict.findings if not finding.hint] if verdict else []
-    location = {"file": document_path(Path(result.file)) if result.file else "", "line": result.line}
+    location = {"file": document_path(result.file), "line": result.line}
     if result.status == "failed":
         yield Fault(CODE_OF_FAILURE[result.failure], result.reason, result.case, **location)  # type: ignore[arg-type]
     elif result.status == "invalid":
@@ -64,5 +63,5 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
             if rule_of(finding.kind) in RESULT_RULES and inputs:
                 code = "special-inputs" if inputs in SPECIAL_INPUTS else "whole-numbers"
             code = code if code in CODES else "wrong-result"
-            name = document_path(Path(file)) if file else ""
+            name = document_path(file)
             yield Fault(code, finding.message, result.case, name, line, finding.source_to_show.strip(), inputs)

@@ -15,6 +15,7 @@ from opbench.judging import sections
 from opbench.judging.code import require_cage, start_reading_code
 from opbench.judging.document import FORMAT, Fault, Judged, Settings, VerdictDocument
 from opbench.judging.faults import code_of, faults_of
+from opbench.judging.next_step import next_step
 from opbench.judging.options import JudgeOptions
 from opbench.judging.sizes import JudgedProblem, judged_problems
 from opbench.judging.submission import SubmittedKernels, read_submission
@@ -198,7 +199,7 @@ def _document(
         code=ordered_faults[0].code if ordered_faults else "",
         reason=reason,
         lacking=lacking,
-        next_step=sections.next_step(judgement, ordered_faults, seed),
+        next_step=next_step(judgement, ordered_faults, seed),
         seed=seed,
         seed_given=seed_given,
         settings=judgement.settings,

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from pathlib import Path
 
 from opbench import units
-from opbench.backend.counts import Traffic
-from opbench.gpu.limits.ceilings import committed_ceilings
-from opbench.insight.subject import Subject
 from opbench.judging.code import CompiledCode
 from opbench.judging.codes import CODES, SectionName
 from opbench.judging.document import (
@@ -21,7 +16,6 @@ from opbench.judging.document import (
     JudgedCase,
     JudgedSize,
     MemorySafe,
-    NextStep,
     Overall,
     RaceFree,
     Right,
@@ -33,15 +27,12 @@ from opbench.judging.document import (
     Timed,
     TimedCase,
 )
-from opbench.judging.signs import REFUSALS_OF_TIME, STATE_RULE, DetectedSign
+from opbench.judging.signs import REFUSALS_OF_TIME, DetectedSign
 from opbench.judging.sizes import JudgedProblem, is_affordable
 from opbench.judging.submission import SubmittedKernels, document_path
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
-from opbench.kernels.task_file import TASK_PREFIX
-from opbench.paths import next_command, path_from_here, portable_path
-from opbench.results.advice import NEAR_BOUND, CaseAdvice, advise_counted, advise_measured, over_bound
 from opbench.results.book import BookTime
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -108,7 +99,11 @@ class Judgement:
     def own_results(self) -> list[Result]:
         """Return the results of the submitted variants on both backends."""
         runs = [run for run in (self.cpu_run, self.gpu_check_run, self.gpu_timing_run) if run]
-        return [r for run in runs for r in run.results if f"{r.operator}/{r.variant}" in self.own_ids]
+        return [result for run in runs for result in run.results if self._is_own(result)]
+
+    def _is_own(self, entry: Result | Row) -> bool:
+        """Return whether a result or a row is that of a submitted variant."""
+        return f"{entry.operator}/{entry.variant}" in self.own_ids
 
     @property
     def rows(self) -> list[Row]:
@@ -119,8 +114,8 @@ class Judgement:
 
     def _fastest(self, problem: str) -> Row | None:
         """Return the fastest right case of the submitted variants on a problem; None without a timed one."""
-        own_rows = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
-        return min((r for r in own_rows if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
+        own_rows = [r for r in self.rows if r.problem == problem and r.ranked and self._is_own(r)]
+        return min(own_rows, key=lambda row: row.time_s or 0.0, default=None)
 
     @property
     def timed_problems(self) -> list[str]:
@@ -169,7 +164,7 @@ class Judgement:
                 "gpu-refuses",
                 fault.message,
                 fault.case,
-                document_path(Path(fault.file)) if fault.file else "",
+                document_path(fault.file),
                 fault.line,
             )
             for fault in self.compiled_code.faults
@@ -183,7 +178,7 @@ class Judgement:
                 sign.rule.name,
                 f"{sign.instruction} multiplies in {sign.detail}",
                 sign.kernel,
-                document_path(Path(sign.file)) if sign.file else "",
+                document_path(sign.file),
                 sign.line,
                 _text_of(self.submitted, sign),
             )
@@ -314,7 +309,7 @@ class Judgement:
                 row.bound or "",
             )
             for row in self.rows
-            if row.times and row.status == "right" and f"{row.operator}/{row.variant}" in self.own_ids
+            if row.times and row.status == "right" and self._is_own(row)
         )
         status: Status = "failed" if section_faults else "passed" if times else "not decided"
         problem_texts = [
@@ -359,24 +354,14 @@ class Judgement:
             )
         gpu, rivals = self.gpu_timing_run.header.environment.gpu, list[Rival]()
         for row in self.rows:
-            fastest_own = self._fastest(row.problem)
-            if f"{row.operator}/{row.variant}" in self.own_ids or not row.ranked or row.times is None:
+            own_times = fastest_own.times if (fastest_own := self._fastest(row.problem)) else None
+            if self._is_own(row) or not row.ranked or row.times is None:
                 continue
             low_s, high_s = row.times.interval_s or (row.times.time_s, row.times.time_s)
             speedup: tuple[float | None, float | None, float | None] = (None, None, None)
-            if (
-                fastest_own
-                and fastest_own.times
-                and (
-                    own_interval_s := fastest_own.times.interval_s
-                    or (fastest_own.times.time_s, fastest_own.times.time_s)
-                )
-            ):
-                speedup = (
-                    row.times.time_s / fastest_own.times.time_s,
-                    low_s / own_interval_s[1],
-                    high_s / own_interval_s[0],
-                )
+            if own_times:
+                own_low_s, own_high_s = own_times.interval_s or (own_times.time_s, own_times.time_s)
+                speedup = row.times.time_s / own_times.time_s, low_s / own_high_s, high_s / own_low_s
             kind = "library" if row.library else "best known"
             rivals.append(
                 Rival(kind, row.case, row.problem, gpu, row.times.time_s, low_s, high_s, True, *speedup)  # type: ignore[arg-type]
@@ -403,7 +388,7 @@ class Judgement:
                 title=sign.rule.title,
                 why=sign.rule.why,
                 kernel=sign.kernel,
-                file=document_path(Path(sign.file)) if sign.file else "",
+                file=document_path(sign.file),
                 line=sign.line,
                 source=_text_of(self.submitted, sign),
                 instruction=sign.instruction,
@@ -445,9 +430,8 @@ class Judgement:
         missing += [f"on the CPU: {reason}" for reason in unsupported_reasons]
         if not self.compiled_code.arch:
             missing.append(f"signs: {self.compiled_code.missing}")
-        if untraced := len(
-            [r for r in self.cpu_run.results if r.status == "right" and r.case not in self.cpu_run.traffic]
-        ):
+        traffic = self.cpu_run.traffic
+        if untraced := sum(r.status == "right" and r.case not in traffic for r in self.cpu_run.results):
             missing.append(f"tracing of {untraced} large cases, which ran without tracing to save time")
         return tuple(missing)
 
@@ -456,8 +440,7 @@ def overall_verdict(judgement: Judgement, faults: Sequence[Fault], lacking: Sequ
     """Return the overall verdict, and its reason in a sentence."""
     if faults:
         first = faults[0]
-        location = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
-        return "refused", f"{location}{CODES[first.code].title}: {first.message}"
+        return "refused", f"{first.place or first.case}: {CODES[first.code].title}: {first.message}"
     too_large = judgement.gpu_timing_run is None and any(
         not is_affordable(problem) for problem in judgement.submitted.named_problems
     )
@@ -472,94 +455,6 @@ def overall_verdict(judgement: Judgement, faults: Sequence[Fault], lacking: Sequ
         "accepted",
         f"{passed_text}; {timed.summary}." if timed.times else f"{passed_text}. Its time was not measured.",
     )
-
-
-def next_step(judgement: Judgement, faults: Sequence[Fault], seed: int) -> NextStep:
-    """Return the author's next step: correct the first fault, or else apply the strongest advice on memory traffic."""
-    if faults:
-        fault = faults[0]
-        location = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
-        return NextStep(f"{location}{CODES[fault.code].remedy}", _rerun(judgement, fault, seed))
-    target = judgement.submitted.targets[0]
-    largest: tuple[float, Case, Traffic] | None = None
-    for case in judgement.cases:
-        traffic = judgement.cpu_run.traffic.get(case.name)
-        if traffic and (largest is None or case.problem.bytes() > largest[0]):
-            largest = case.problem.bytes(), case, traffic
-    if largest:
-        advised = _advised(judgement, *largest[1:])
-        if advised.is_near_bound:
-            return NextStep(f"{advised.case} is {NEAR_BOUND}.", next_command("explain", target))
-        for advice in advised.advice[:1]:
-            location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
-            example = f"; see {advice.examples[0]}" if advice.examples else ""
-            sentence = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
-            return NextStep(sentence, next_command("explain", target))
-    if judgement.gpu_timing_run is None:
-        return NextStep("Judge the kernel on a machine with a GPU, for its time.", _judge_again(judgement))
-    return NextStep("Search for a faster config.", next_command("tune", target))
-
-
-def _advised(judgement: Judgement, counted: Case, traffic: Traffic) -> CaseAdvice:
-    """Return the advice on the timed case that is farthest above its lower bound; without times, on the counted one."""
-    texts = {portable_path(str(source.path)): source.text for source in counted.variant.sources}
-    subject = Subject.of_case(counted, judgement.submitted.catalog.variants(counted.variant.operator))
-    result = next((r for r in judgement.cpu_run.results if r.case == counted.name), None)
-    resources = result.resources if result else {}
-    distances = [
-        (distance, timed)
-        for timed in (judgement.gpu_timing_run.results if judgement.gpu_timing_run else ())
-        if (timed.operator, timed.variant) == (counted.variant.operator, counted.variant.name)
-        and (
-            distance := over_bound(
-                timed, judgement.gpu_timing_run.ceilings_of(timed) if judgement.gpu_timing_run else None
-            )
-        )
-    ]
-    if judgement.gpu_timing_run is None or not distances:
-        peaks = committed_ceilings(judgement.settings.gpu)
-        return advise_counted(counted, traffic, resources, peaks, subject, texts)
-    distance, timed = max(distances, key=itemgetter(0))
-    assert timed.measurement is not None
-    time_s = timed.measurement.median_s
-    advised = CaseAdvice(timed.case, timed.operator, timed.problem, time_s, time_s / distance)
-    if advised.is_near_bound:
-        return advised
-    return advise_measured(
-        advised, timed, judgement.gpu_timing_run.ceilings_of(timed), counted, traffic, resources, subject, texts
-    )
-
-
-def _rerun(judgement: Judgement, fault: Fault, seed: int) -> str:
-    """Return the command that reproduces a fault."""
-    case = next((case for case in judgement.cases if case.name == fault.case), None)
-    # The fault depends on the cases that ran before, so one case alone does not show it.
-    keeps_state = any(sign.rule == STATE_RULE for sign in judgement.compiled_code.signs) or fault.code in (
-        "keeps-state",
-        "old-output",
-    )
-    if case is None or keeps_state:
-        return _judge_again(judgement, seed)
-    if judgement.submitted.catalog.task(case.variant.operator):  # A confined check loads no Python files of the user.
-        return _judge_again(judgement, seed, str(case.problem))
-    target = next(
-        (t for t in judgement.submitted.targets if Path(t).resolve() == case.variant.path.resolve()), case.variant.id
-    )
-    problem = str(case.problem)
-    settings = judgement.settings
-    in_cage = not settings.no_cage
-    trust = settings.trust and in_cage
-    options = {"problem": problem, "case": case.name, "seed": seed, "untrusted": in_cage, "trust": trust}
-    return next_command("check", target, variants=settings.variants, **options)
-
-
-def _judge_again(judgement: Judgement, seed: int | None = None, problem: str = "") -> str:
-    """Return the command that repeats the judgement, with its PyTorch task if it has one."""
-    task_operator = judgement.submitted.task.operator
-    task = path_from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
-    settings = judgement.settings
-    options = {"task": task, "problem": problem, "seed": seed, "trust": settings.trust, "no_cage": settings.no_cage}
-    return next_command("judge", *judgement.submitted.targets, variants=settings.variants, **options)
 
 
 def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:

@@ -66,7 +66,7 @@ def read_submission(
     sources = {str(source.path): source for variant in variants for source in variant.sources}
     record = Submission(
         targets=tuple(targets),
-        files=tuple(FileHash(document_path(Path(path)), _sha256(source.content)) for path, source in sources.items()),
+        files=tuple(FileHash(document_path(path), _sha256(source.content)) for path, source in sources.items()),
         variants=tuple(JudgedVariant(v.id, v.precision, v.product) for v in variants),
         operator=operator_name,
         operator_file=file_hash(catalog.operator_file(operator_name)),
@@ -131,9 +131,12 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
         )
 
 
-def document_path(path: Path) -> str:
-    """Return a path as a verdict names it: relative to opbench for shipped files, else to the current folder."""
-    return path_from_here(portable_path(str(path.absolute())))
+def document_path(path: str | Path) -> str:
+    """Return a path as a verdict names it: relative to opbench for shipped files, else to the current folder.
+
+    An empty text stays empty.
+    """
+    return path_from_here(portable_path(str(Path(path).absolute()))) if path else ""
 
 
 def file_hash(path: Path) -> FileHash:
