@@ -7,9 +7,8 @@ import functools
 import os
 import shlex
 import stat
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path, PurePath
 
@@ -97,22 +96,6 @@ def next_command(text: str, *targets: str | Path, variants: Iterable[str | Path]
         elif value not in (None, False, ""):
             parts += [f"--{name.replace('_', '-')}", str(value)]
     return " ".join([f"opbench {text}", *map(shlex.quote, parts)])
-
-
-def python(*arguments: str) -> list[str]:
-    """Return a command that runs this Python with arguments.
-
-    It has the option -P, because an operator.py in the user's folder would shadow the standard library's.
-    """
-    return [sys.executable, "-P", *arguments]
-
-
-def child_environment(additions: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a child process, which imports modules from the same places.
-
-    `additions` are further variables.
-    """
-    return {**os.environ, **(additions or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def new_run_folder(name: str) -> Path:

@@ -69,9 +69,9 @@ def prestarted() -> Iterator[Prestarted]:
 @pytest.fixture
 def forked_workers(prestarted: Prestarted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start this process's workers as forks, unless they are confined."""
-    from opbench.running import worker
+    from opbench import child_process
 
-    monkeypatch.setattr(worker, "subprocess", prestarted.subprocess())
+    monkeypatch.setattr(child_process, "subprocess", prestarted.subprocess())
 
 
 @pytest.fixture

@@ -174,6 +174,9 @@ ALLOWED = {
     "pynvml": ("gpu.driver", "doctor"),
     "ziglang": ("emulator", "doctor"),
     "subprocess": (
+        "child_process",
+        "running.worker",
+        "kernels.torch_task",
         "emulator",
         "gpu.compile",
         "insight.nsight",
@@ -181,8 +184,6 @@ ALLOWED = {
         "selftest",
         "doctor",
         "judging.code",
-        "kernels.torch_task",
-        "running.worker",
         "running.revision",
         "networks.train.ranks",
         "cli.watch",

@@ -22,7 +22,8 @@ from typing import NoReturn
 import click
 from click.core import ParameterSource
 
-from opbench import paths, units
+from opbench import units
+from opbench.child_process import child_environment, python
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.running.targets import is_file
@@ -134,11 +135,11 @@ class _CheckProcess:
         self._began_s = 0.0
 
     def start(self, targets: list[str]) -> None:
-        command = paths.python("-c", CHECK_PROGRAM, "check", *self.flags, "--", *targets)
+        command = python("-c", CHECK_PROGRAM, "check", *self.flags, "--", *targets)
         sys.stdout.flush()
         self.targets, self._began_s = targets, time.monotonic()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env=paths.child_environment(), start_new_session=True
+            command, stdin=subprocess.DEVNULL, env=child_environment(), start_new_session=True
         )
 
     def ended_after_s(self) -> float | None:

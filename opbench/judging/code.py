@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench import paths
+from opbench.child_process import child_environment, python
 from opbench.errors import EnvironmentFault
 from opbench.judging.signs import DetectedSign
 from opbench.kernels.case import Case
@@ -81,13 +82,13 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
         )
         # If a kernel's text takes over the compiler, it must not change the cache of other commands.
         cache_variables = {"OPBENCH_CACHE": scratch} if confined else {}
-        command = paths.python("-m", "opbench.judging.code_process")
+        command = python("-m", "opbench.judging.code_process")
         with subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=paths.child_environment({**cache_variables, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
+            env=child_environment({**cache_variables, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
         ) as process:
             try:
                 yield CodeReader(process, json.dumps(to_json(request)).encode())

@@ -12,7 +12,7 @@ import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from opbench import paths
 from opbench._version import __version__
+from opbench.child_process import child_environment, start_module
 from opbench.errors import EnvironmentFault, Location, UsageError
 from opbench.kernels.magnitude import estimated_terms
 from opbench.kernels.operator import Operator
@@ -143,18 +144,12 @@ class TaskProcess:
 
     def _started(self) -> Connection:
         if self._pipe is None:
-            parent_end, child_end = Pipe()
-            command = paths.python("-m", "opbench.kernels.torch_process", str(child_end.fileno()))
-            self._process = subprocess.Popen(
-                [*command, str(self.task.file), self.task.model],
-                pass_fds=[child_end.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=paths.child_environment(),
+            self._process, self._pipe = start_module(
+                "opbench.kernels.torch_process",
+                str(self.task.file),
+                self.task.model,
+                environment=child_environment(),
             )
-            child_end.close()
-            self._pipe = parent_end
             atexit.register(self.stop)
         return self._pipe
 

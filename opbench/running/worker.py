@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, cast
 
-from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import start_runtime_build
+from opbench.child_process import child_environment, exit_cause, start_module
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, OpenBackend, Request, RequestFailed
 
@@ -60,26 +59,17 @@ class Worker:
         if self._process is None:
             if self.opening.backend:
                 start_runtime_build(self.opening.backend)
-            parent_end, child_end = Pipe()
             confined = [CONFINED] if self.opening.untrusted else []
-            command = paths.python("-m", "opbench.running.server", str(child_end.fileno()), *confined)
-            env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
+            env = child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
             if confined:
                 env = {name: value for name, value in env.items() if SHARED_VARIABLE.fullmatch(name)}
             with self._life:
                 if self._ended:  # the folder of the log may be gone
                     raise WorkerLost("not started: the run has ended", kind="run-ended")
                 with self.log.open("ab") as log:
-                    self._process = subprocess.Popen(
-                        command,
-                        pass_fds=[child_end.fileno()],
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        env=env,
+                    self._process, self._pipe = start_module(
+                        "opbench.running.server", *confined, environment=env, output=log
                     )
-            child_end.close()
-            self._pipe = parent_end
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)
         return self._environment
 
@@ -137,8 +127,7 @@ class Worker:
         assert self._process is not None
         code = self._process.wait()
         self._process, self._pipe = None, None
-        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        tail = _tail(self.log)
+        cause, tail = exit_cause(code), _tail(self.log)
         return WorkerLost(f"the process running it died ({cause})" + (f": {tail}" if tail else ""), value=cause)
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbench import paths
+from opbench.child_process import python
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight.commands import ProfileTarget
 from opbench.running.profile import PrintLine, ProfileOptions, profile_case, run_tool
@@ -65,7 +65,7 @@ def in_child(
 
 def opbench(command: str) -> tuple[str, ...]:
     """Return the start of a command line for one of opbench's commands."""
-    return tuple(paths.python("-m", "opbench", command))
+    return tuple(python("-m", "opbench", command))
 
 
 def cell_arguments(cells: Sequence[Cell]) -> list[str]:

@@ -166,7 +166,7 @@ class Prestarted:
         return subprocess.CompletedProcess(process.args, code, *texts)
 
     def subprocess(self) -> types.SimpleNamespace:
-        """Return the module subprocess for opbench.running.worker, whose Popen starts forks where it can."""
+        """Return the module subprocess for opbench.child_process, whose Popen starts forks where it can."""
         return types.SimpleNamespace(**{**vars(subprocess), "Popen": self.start_worker})
 
     def start_worker(self, command: Sequence[str], **options: object) -> Process | subprocess.Popen[bytes]:
@@ -174,11 +174,9 @@ class Prestarted:
         environment, folder = options["env"], Path.cwd()
         assert isinstance(environment, dict)
         arguments = tuple(command[1:])
-        shared = {"pass_fds", "stdin", "stdout", "stderr", "env"}
         if (
             arguments[:3] != WORKER
             or len(arguments) != 4  # confined: its memory must not hold what a fork's holds
-            or options.keys() != shared
             or not self.can_start(environment, folder)
         ):
             return subprocess.Popen(command, **options)  # type: ignore[call-overload, no-any-return]
@@ -318,9 +316,9 @@ def _become(request: Request, files: Sequence[int], address: str) -> Job:
     first = [] if request.arguments[0] == "-P" else [request.folder]
     added = [part for part in request.environment.get("PYTHONPATH", "").split(os.pathsep) if part]
     of_python = sys.path[len(before["PYTHONPATH"].split(os.pathsep)) :]
-    from opbench.running import worker
+    from opbench import child_process
 
-    vars(worker)["subprocess"] = Prestarted(address, before, sys.path).subprocess()
+    vars(child_process)["subprocess"] = Prestarted(address, before, sys.path).subprocess()
     sys.path[:] = [*first, *added, *(part for part in of_python if part not in added)]
     sys.dont_write_bytecode = bool(request.environment.get("PYTHONDONTWRITEBYTECODE"))
     unbuffered = bool(request.environment.get("PYTHONUNBUFFERED"))

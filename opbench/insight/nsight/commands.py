@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from opbench import paths
+from opbench.child_process import python
 from opbench.insight.nsight.metrics import metric_names
 from opbench.nvtx import NVTX_DOMAIN, safe_name
 
@@ -42,7 +42,7 @@ class ProfileTarget:
 
 def target_argv(case: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the command line of the program that the tools profile: this Python, this opbench, one case."""
-    return tuple(paths.python("-m", "opbench", "profile-target", "--case", case, *extra))
+    return tuple(python("-m", "opbench", "profile-target", "--case", case, *extra))
 
 
 def report_path(target: ProfileTarget, folder: Path, tool: Tool) -> Path:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from opbench import paths
 from opbench.checking import backends
+from opbench.child_process import child_environment, exit_cause, start_module
 from opbench.graph.graph import Graph
 from opbench.graph.saving import save
 from opbench.networks.plan.data import DataSet
@@ -80,30 +79,25 @@ class _Processes:
             self._end()
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> None:
-        parent_end, child_end = Pipe()
-        command = paths.python("-m", "opbench.networks.train.rank", str(child_end.fileno()), f"rank{rank}")
-        env = paths.child_environment(environment)
         with self._log_path(rank).open("wb") as log:
-            # A pipe without messages: it closes when this process ends, however it ends, and the rank then ends too.
-            process = subprocess.Popen(
-                command,
-                pass_fds=[child_end.fileno()],
+            process, pipe = start_module(
+                "opbench.networks.train.rank",
+                f"rank{rank}",
+                environment=child_environment(environment),
+                output=log,
+                # A pipe without messages: it closes when this process ends, however it ends, and the rank then ends.
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=env,
-                start_new_session=True,  # a keyboard interrupt reaches only this process, which then ends the ranks
+                new_session=True,  # a keyboard interrupt reaches only this process, which then ends the ranks
             )
-        child_end.close()
         self._processes.append(process)
-        self._pipes.append(parent_end)
+        self._pipes.append(pipe)
 
     def _log_path(self, rank: int) -> Path:
         return self._logs / f"rank{rank}.log"
 
     def _describe_death(self, rank: int, hang: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
-        what_happened = f"hangs: {hang}" if hang else f"died: {_exit_cause(process.wait())}"
+        what_happened = f"hangs: {hang}" if hang else f"died: {exit_cause(process.wait())}"
         log_text = self._log_path(rank).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " / ")
         ended_ranks = "all" if hang else "the others"
         return (
@@ -120,7 +114,3 @@ class _Processes:
             pipe.close()
             if process.stdin:
                 process.stdin.close()
-
-
-def _exit_cause(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
