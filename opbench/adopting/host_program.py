@@ -1,34 +1,35 @@
-"""A file's host code as one list of statements, with functions that launch kernels inlined at their calls."""
+"""A file's host code as one program: its statements, launches, values and buffers."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.adopting.host_control_flow import first_switch_cases, follow_pointers, unroll_loops
+from opbench.adopting.host_inlining import (
+    ALLOCATION_FUNCTIONS,
+    MAX_CALL_DEPTH,
+    Inliner,
+    call_in_order,
+    global_shapes,
+    host_functions,
+    uncalled_launchers,
+)
 from opbench.adopting.host_launches import (
     HostLaunch,
     Parameter,
     definitions,
     launches_in,
-    names_without_value,
     number_of,
     options_in,
     parameter_of,
     plain_type,
 )
 from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
-from opbench.source.names import NOT_A_TYPE, local_names
-from opbench.source.scan import Declaration, declarations
+from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
-ALLOCATION_FUNCTIONS = {
-    "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
-    "hipMalloc": 1,
-}  # fmt: skip
-"""Functions that allocate memory for the pointer in argument 0, with the index of the argument that is its bytes."""
 HOST_VISIBLE_ALLOCATIONS = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Allocation functions whose memory the host can write without a copy."""
 VECTOR_CLASSES = frozenset(("vector", "device_vector", "host_vector"))
@@ -45,11 +46,8 @@ NON_WRITING_FUNCTIONS = re.compile(
     r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$"
 )
 """Calls that write no buffer: functions of the CUDA runtime other than copies, and error-checking macros."""
-TYPE_PARAMETER_KEYWORDS = ("typename", "class")
 TENSOR_POINTERS = frozenset(("data_ptr", "const_data_ptr", "mutable_data_ptr"))
 """Member functions of a PyTorch tensor that return the pointer to its elements."""
-MAX_CALL_DEPTH = 8
-"""The greatest depth of nested calls that are inlined."""
 
 
 @dataclass(frozen=True)
@@ -273,14 +271,8 @@ def program_of(
     """
     functions = host_functions(all_declarations)
     device_names = {name for declaration in all_declarations if declaration.is_device for name in declaration.uses}
-    shapes = _global_shapes(all_declarations)
-    inlined = {name for name, function in functions.items() if _is_inlined(function, functions, frozenset(shapes))}
-    call_numbers = itertools.count(1)
-
-    def statements_of(function: Declaration) -> tuple[Token, ...]:
-        body = function.tokens[function.body + 1 :]
-        return tuple(_flatten_calls(body, functions, inlined, call_numbers, (function.name,)))
-
+    shapes = global_shapes(all_declarations)
+    inliner = Inliner(functions, frozenset(shapes))
     first_program: HostProgram | None = None
     global_code = tuple(token for shape in shapes for token in tokens_of(f"dim3 {shape};"))
     if entry_points:
@@ -288,9 +280,9 @@ def program_of(
     else:  # `main` can call a launching function through a pointer.
         starts = [functions[name] for name in ("main", *uncalled_launchers(all_declarations)) if name in functions]
     for start in starts:
-        code = (*global_code, *statements_of(start))
+        code = (*global_code, *inliner.statements_of(start))
         if start.name != "main" and "main" in functions:  # `main` can set sizes before it passes a function on.
-            code = (*global_code, *statements_of(functions["main"]), *statements_of(start))
+            code = (*global_code, *inliner.statements_of(functions["main"]), *inliner.statements_of(start))
         notes: list[str] = []
         if in_order:
             code = unroll_loops(first_switch_cases(code, notes), constants, notes)
@@ -313,168 +305,6 @@ def program_of(
             return program
         first_program = first_program or program
     return first_program or HostProgram()
-
-
-def host_functions(all_declarations: Sequence[Declaration]) -> dict[str, Declaration]:
-    """Return the functions of the host by name."""
-    return {
-        declaration.name: declaration
-        for declaration in all_declarations
-        if declaration.kind == "function" and not declaration.is_device
-    }
-
-
-def uncalled_launchers(all_declarations: Sequence[Declaration]) -> list[str]:
-    """Return the functions that launch kernels and that nothing calls; all that launch if each of them is called."""
-    functions = host_functions(all_declarations)
-    launchers = [name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)]
-    called_names = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
-    return [name for name in launchers if name not in called_names] or launchers
-
-
-def call_in_order(functions: Sequence[Declaration]) -> Declaration:
-    """Return a function that calls these functions; their parameters of one name and type are one parameter."""
-    types_by_name: dict[str, str] = {}
-    calls = []
-    for function in functions:
-        arguments = []
-        for parameter in map(parameter_of, function.parameters()):
-            name, number = parameter.name, 2
-            while types_by_name.setdefault(name, parameter.type) != parameter.type:
-                name, number = f"{parameter.name}_{number}", number + 1
-            arguments.append(name)
-        calls.append(f"{function.name}({', '.join(filter(None, arguments))});")
-    parameters = ", ".join(f"{parameter_type} {name}" for name, parameter_type in types_by_name.items() if name)
-    return declarations(f"void all_launches({parameters}) {{ {' '.join(calls)} }}\n")[0]
-
-
-def _global_shapes(all_declarations: Sequence[Declaration]) -> list[str]:
-    """Return the variables of type dim3 outside of functions that get no value where they are declared."""
-    return [
-        name
-        for declaration in all_declarations
-        if declaration.kind == "other" and [token.text for token in declaration.tokens[:1]] == ["dim3"]
-        for name in names_without_value(declaration.tokens[1:])
-    ]
-
-
-def _is_inlined(function: Declaration, functions: Mapping[str, Declaration], shapes: Collection[str]) -> bool:
-    """Return whether a call of a function matters: it uses GPU memory, launches, or sets a grid that all share."""
-    sets_shape = any(token.text in shapes and dot.text == "." for token, dot in itertools.pairwise(function.tokens))
-    return sets_shape or _uses_gpu_memory(function, functions)
-
-
-def _flatten_calls(
-    code: Sequence[Token],
-    functions: Mapping[str, Declaration],
-    inlined: Collection[str],
-    call_numbers: Iterator[int],
-    call_stack: tuple[str, ...],
-) -> Iterator[Token]:
-    """Yield a function's statements, with calls of the functions in `inlined` replaced by their statements.
-
-    `call_stack` has the names of the functions around the code; a recursive call is not replaced.
-    """
-    start = 0
-    for index, token in enumerate(code):
-        if (
-            token.text in inlined
-            and token.text not in call_stack
-            and len(call_stack) < MAX_CALL_DEPTH
-            and index + 1 < len(code)
-        ):
-            opening = closing_angle_bracket(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
-            if opening < len(code) and code[opening].text == "(":
-                yield from code[start:index]
-                closing = min(closing_bracket(code, opening), len(code) - 1)
-                yield Token("mark", ";", token.start)
-                template_argument_tokens = code[index + 2 : opening - 1] if opening > index + 1 else ()
-                yield from _inline_call(
-                    functions[token.text],
-                    code[opening + 1 : closing],
-                    template_argument_tokens,
-                    functions,
-                    inlined,
-                    call_numbers,
-                    call_stack,
-                )
-                yield Token("mark", ";", token.start)
-                start = closing + 1
-    yield from code[start:]
-
-
-def _uses_gpu_memory(declaration: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
-    """Return whether a function launches a kernel, allocates or copies, directly or through functions that it calls."""
-    token_texts = {token.text for token in declaration.tokens[max(0, declaration.body) :]}
-    if "<<<" in token_texts or ALLOCATION_FUNCTIONS.keys() & token_texts or "cudaMemcpy" in token_texts:
-        return True
-    called_functions = [
-        functions[word] for word in token_texts & functions.keys() if functions[word] is not declaration
-    ]
-    return depth < MAX_CALL_DEPTH and any(
-        _uses_gpu_memory(called_function, functions, depth + 1) for called_function in called_functions
-    )
-
-
-def _inline_call(
-    declaration: Declaration,
-    argument_tokens: Sequence[Token],
-    template_argument_tokens: Sequence[Token],
-    functions: Mapping[str, Declaration],
-    inlined: Collection[str],
-    call_numbers: Iterator[int],
-    call_stack: tuple[str, ...],
-) -> Iterator[Token]:
-    """Return a function's statements with renamed local variables, after assignments of its parameters."""
-    suffix = f"${next(call_numbers)}"
-    parameters = [parameter_of(tokens) for tokens in declaration.parameters()]
-    local_variables = (
-        {p.name for p in parameters}
-        | local_names(declaration.tokens)
-        | _later_declarators(declaration.tokens[declaration.body :])
-    )
-    text_offset = declaration.tokens[0].start
-    template_parameters = (
-        split(declaration.tokens[2 : closing_angle_bracket(declaration.tokens, 1)], ",")
-        if declaration.is_template
-        else []
-    )
-    template_arguments = [*zip(template_parameters, split(template_argument_tokens, ","), strict=False)]
-    value_parameters = [
-        (parameter_of(parameter_tokens), value)
-        for parameter_tokens, value in template_arguments
-        if parameter_tokens and parameter_tokens[0].text not in TYPE_PARAMETER_KEYWORDS
-    ]
-    for parameter, argument in (*value_parameters, *zip(parameters, split(argument_tokens, ","), strict=False)):
-        yield from (
-            *(token for token in tokens_of(parameter.type or "auto") if token.text != "const"),
-            Token("name", parameter.name + suffix, text_offset),
-            Token("mark", "=", text_offset),
-            *argument,
-            Token("mark", ";", text_offset),
-        )
-    body = [
-        token._replace(text=token.text + suffix) if token.kind == "name" and token.text in local_variables else token
-        for token in declaration.tokens[declaration.body + 1 : closing_bracket(declaration.tokens, declaration.body)]
-    ]
-    yield from _flatten_calls(body, functions, inlined, call_numbers, (*call_stack, declaration.name))
-
-
-def _later_declarators(code: Sequence[Token]) -> set[str]:
-    """Return the second and later variables of each declaration, such as b and c in `float *a, *b = 0, **c;`."""
-    result: set[str] = set()
-    for index, token in enumerate(code[:-2]):
-        starts_statement = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
-        next_name = next((token for token in code[index + 1 :] if token.text != "*"), token)
-        if starts_statement and token.kind == "name" and token.text not in NOT_A_TYPE and next_name.kind == "name":
-            statement = code[index + 1 : next((i for i in range(index, len(code)) if code[i].text == ";"), index)]
-            for declarator in split(statement, ",")[1:]:
-                result |= {
-                    token.text
-                    for token in [token for token in declarator if token.text not in ("*", "&")][:1]
-                    if token.kind == "name"
-                }
-    return result
 
 
 # Buffers ----------------------------------------------------------------------------------------------------------
