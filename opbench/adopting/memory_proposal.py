@@ -13,8 +13,8 @@ from opbench.adopting.assumed_values import (
     assume_sizes,
     assumed_program,
 )
-from opbench.adopting.host_launches import Parameter, plain_name, plain_type
 from opbench.adopting.host_inlining import uncalled_launchers
+from opbench.adopting.host_launches import Parameter, plain_name, plain_type
 from opbench.adopting.host_program import HostBuffer, HostProgram, assumed_device_values, product
 from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.host_values import HostValues, float_value

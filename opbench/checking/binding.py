@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opbench.backend.base import Backend, Buffer, LibraryBackend, Program, TracingBackend
+from opbench.checking.expected import PreparedProblem
 from opbench.errors import Location, OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import load_module
@@ -26,6 +27,23 @@ class Binding:
     """The kernels' launches with all numbers evaluated; empty for a library."""
     program: Program | None = None
     """The loaded module; None for a library."""
+
+
+@dataclass(frozen=True)
+class BoundCase:
+    """A case bound to its problem's buffers and to its own workspace."""
+
+    case: Case
+    prepared: PreparedProblem
+    workspace: Mapping[str, Buffer]
+    binding: Binding
+    traced: bool = False
+    """Whether the bound build can be traced."""
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """Return all buffers that the case reads or writes."""
+        return {**self.prepared.buffers, **self.workspace}
 
 
 def bind(

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import importlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from opbench.backend.base import Backend, Buffer, LibraryBackend, Trace, TraceOptions, TracingBackend
+from opbench.backend.base import Backend, LibraryBackend, Trace, TraceOptions, TracingBackend
 from opbench.backend.counts import Traffic
 from opbench.backend.excerpt import source_line
 from opbench.backend.findings import Finding, headline
-from opbench.backend.rules import CHANGED_INPUT, OUT_OF_BOUNDS, WARP_MASK, WRONG_RESULT
+from opbench.backend.rules import WARP_MASK, WRONG_RESULT
 from opbench.checking.backends import open_backend
-from opbench.checking.binding import Binding, allocate, bind
+from opbench.checking.binding import Binding, BoundCase, allocate, bind
 from opbench.checking.causes import error_pattern, kernel_location, pointer_type_findings
 from opbench.checking.expected import Expected, PreparedProblem
 from opbench.checking.huge import check_huge, is_huge
-from opbench.checking.on_device import judge_buffer, release_device_cache
+from opbench.checking.on_device import release_device_cache
+from opbench.checking.outputs import judge_output, memory_damage, why_integers_are_inexact, write_inputs
 from opbench.checking.verdict import (
     Judgement,
-    changed_input,
-    guard_finding,
-    is_dyadic,
     summarise,
-    sums_stay_exact,
 )
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.resources import launch_resources
@@ -48,9 +43,6 @@ UNDEFINED_FILLS = (1, 2)
 """Alternative values for shuffles that CUDA leaves undefined; with the first run each lane gets NaN, large and tiny."""
 MAX_TESTED_SHUFFLES = 8
 """The most lines with undefined shuffles that are tested; each line needs two runs."""
-MAX_INTEGER_RUN_FLOPS = 4e9
-MAX_INTEGER_RUN_BYTES = 1 << 28
-"""Above these limits the integer run is skipped, as its reference would take longer than the measurement."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +66,6 @@ class CheckResult:
     """Empty if no GPU machine code ran."""
     outputs: Arrays = field(default_factory=dict)
     """The stored outputs of a right case that was checked on given inputs; else empty."""
-
-
-@dataclass(frozen=True)
-class BoundCase:
-    """A case bound to its problem's buffers and to its own workspace."""
-
-    case: Case
-    prepared: PreparedProblem
-    workspace: Mapping[str, Buffer]
-    binding: Binding
-    traced: bool = False
-    """Whether the bound build can be traced."""
-
-    @property
-    def buffers(self) -> dict[str, Buffer]:
-        """Return all buffers that the case reads or writes."""
-        return {**self.prepared.buffers, **self.workspace}
 
 
 class Session:
@@ -209,11 +184,9 @@ class Session:
         bound_case = self.bind(case, prepared, self.is_traced(case))
         outcome = RunOutcome(Verdict(False))
         try:
-            trace = (
-                self._resolve_undefined_hints(bound_case, "normal", self._trace(bound_case))
-                if bound_case.traced
-                else None
-            )
+            trace = None
+            if bound_case.traced:
+                trace = self._resolve_undefined_hints(bound_case, "normal", self._trace(bound_case))
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             errors = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if errors:
@@ -223,24 +196,17 @@ class Session:
             outputs = Arrays()
             if given_inputs is not None and outcome.verdict.right:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
-            if outcome.verdict.right:
-                outcome = self._check_integers(bound_case, outcome)
-            if outcome.verdict.right and trace and given_inputs is None:
-                outcome = self._check_special_inputs(bound_case, outcome)
-            if outcome.verdict.right and case.setup.launches:
-                outcome = self._check_setup(bound_case, outcome)
-            if outcome.verdict.right and trace:
-                outcome = self._check_thread_orders(bound_case, outcome)
-            if not outcome.verdict.right and not errors:
-                outcome = self._add_causes(outcome, case, hints)
-            if not outcome.verdict.right and (
-                type_findings := pointer_type_findings(bound_case.case, bound_case.binding.launches)
+            for is_needed, check in (
+                (True, self._check_integers),
+                (trace and given_inputs is None, self._check_special_inputs),
+                (case.setup.launches, self._check_setup),
+                (trace, self._check_thread_orders),
             ):
-                verdict = outcome.verdict
-                findings = (*type_findings, *verdict.findings)
-                outcome = replace(
-                    outcome, verdict=replace(verdict, reason=headline(type_findings[0]), findings=findings)
-                )
+                if outcome.verdict.right and is_needed:
+                    outcome = check(bound_case, outcome)
+            if not outcome.verdict.right:
+                outcome = outcome if errors else self._add_causes(outcome, case, hints)
+                outcome = _with_type_findings(outcome, bound_case)
             launch_records = tuple(map(RecordedLaunch.of, bound_case.binding.launches))
             request = None if case.variant.is_library else case.request()
             architecture = self._tracer.architecture(request) if request and self._tracer else ""
@@ -285,7 +251,7 @@ class Session:
             self.backend.free(bound_case.workspace)
 
     def _trace(self, bound_case: BoundCase) -> Trace:
-        _write_inputs(bound_case, "normal")
+        write_inputs(bound_case, "normal")
         return self._traced_run(bound_case, TraceOptions(limits=self.modelled_gpu))
 
     def _traced_run(self, bound_case: BoundCase, options: TraceOptions) -> Trace:
@@ -307,7 +273,7 @@ class Session:
 
         def is_used(finding: Finding) -> bool:
             for fill in UNDEFINED_FILLS:
-                _write_inputs(bound_case, input_kind)
+                write_inputs(bound_case, input_kind)
                 options = TraceOptions(count=False, undefined_line=finding.line, undefined_fill=fill)
                 self._traced_run(bound_case, options)
                 if [bound_case.buffers[name].fingerprint() for name in outputs] != first_fingerprints:
@@ -326,7 +292,7 @@ class Session:
         case, problem, verdict = bound_case.case, bound_case.case.problem, outcome.verdict
         if problem.allowance(case.variant.precision).exact and not (bound_case.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
-        if skip_reason := _why_integers_are_inexact(bound_case):
+        if skip_reason := why_integers_are_inexact(bound_case):
             return replace(outcome, verdict=replace(verdict, integers=skip_reason))
         integer_outcome = self._watched_run(bound_case, "integers")
         if integer_outcome.verdict.right:
@@ -346,7 +312,7 @@ class Session:
         """Run a bound case once on one kind of inputs, traced if its build allows it."""
         if not bound_case.traced:
             return self.run(bound_case, input_kind)
-        expected = _write_inputs(bound_case, input_kind)
+        expected = write_inputs(bound_case, input_kind)
         trace = self._resolve_undefined_hints(
             bound_case, input_kind, self._traced_run(bound_case, TraceOptions(count=False))
         )
@@ -377,7 +343,7 @@ class Session:
             ).launch
             for is_setup in (True, False)
         )
-        expected = _write_inputs(bound_case, "normal")
+        expected = write_inputs(bound_case, "normal")
         setup_launch()
         findings = self.backend.synchronize()
         setup_fingerprints = {
@@ -412,9 +378,7 @@ class Session:
 
     def run(self, bound_case: BoundCase, input_kind: str) -> RunOutcome:
         """Run a bound case once on one kind of inputs; judge the outputs and check that no other memory changed."""
-        return self._judged_run(
-            bound_case, _write_inputs(bound_case, input_kind), bound_case.binding.launch, input_kind
-        )
+        return self._judged_run(bound_case, write_inputs(bound_case, input_kind), bound_case.binding.launch, input_kind)
 
     def _judged_run(
         self,
@@ -428,15 +392,13 @@ class Session:
         launch()
         findings = tuple(f for f in (*earlier_findings, *self.backend.synchronize()) if not f.hint)
         prepared = bound_case.prepared
-        damage_finding = (
-            _memory_damage(bound_case.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
-        )
+        damage_finding = memory_damage(bound_case, expected)
         outputs = bound_case.case.problem.output_tensors()
         judgements = (
             []
             if damage_finding
             else [
-                _judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, input_kind)
+                judge_output(self.backend, bound_case, t, prepared.buffers[t.name], expected, input_kind)
                 for t in outputs
             ]
         )
@@ -457,8 +419,14 @@ class Session:
             _make_verdict(expected.tolerance, judgements, tuple(all_findings)), damaged=damage_finding is not None
         )
 
-    def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
-        return _judge_output(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
+
+def _with_type_findings(outcome: RunOutcome, bound_case: BoundCase) -> RunOutcome:
+    """Put arguments of another type than the kernel's pointers before the other findings of an outcome."""
+    type_findings = pointer_type_findings(bound_case.case, bound_case.binding.launches)
+    if not type_findings:
+        return outcome
+    findings = (*type_findings, *outcome.verdict.findings)
+    return replace(outcome, verdict=replace(outcome.verdict, reason=headline(type_findings[0]), findings=findings))
 
 
 def _add_input_kind(outcome: RunOutcome, inputs: str) -> RunOutcome:
@@ -497,93 +465,6 @@ def _all_tensors(problem: Operator) -> list[Tensor]:
 def _is_undefined(finding: Finding) -> bool:
     """Return whether a finding is a shuffle with an undefined value that the kernel may never use."""
     return finding.hint and finding.kind == WARP_MASK.kind
-
-
-def _write_inputs(bound_case: BoundCase, input_kind: str) -> Expected:
-    """Write one kind of inputs to the input buffers, poison all other buffers, and return the expected outputs."""
-    expected = bound_case.prepared.expect(input_kind, bound_case.case.variant.precision)
-    bound_case.prepared.load(input_kind)
-    for name, buffer in bound_case.buffers.items():
-        if name not in expected.inputs:
-            buffer.poison()
-    for output, input_name in bound_case.case.updates.items():
-        # An output updated in place starts with its input's content.
-        bound_case.buffers[output].write(expected.inputs[input_name])
-    return expected
-
-
-def _why_integers_are_inexact(bound_case: BoundCase) -> str:
-    """Return why the run on small integers is inexact or is skipped; "" if its results must be exact."""
-    problem = bound_case.case.problem
-    if problem.allowance(bound_case.case.variant.precision).exact:
-        return ""
-    if bound_case.case.variant.precision != "f32" or not problem.integers_exact:
-        return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
-    if problem.flops() > MAX_INTEGER_RUN_FLOPS or problem.bytes() > MAX_INTEGER_RUN_BYTES:
-        return "left out: too large; opbench check runs it on small problems"
-    expected = bound_case.prepared.expect("integers", "f32")
-    if not sums_stay_exact(problem, expected.inputs):
-        return "left out: sums would pass 2^24"
-    if not is_dyadic(expected.reference):
-        return "not compared bit by bit: whole-number inputs do not give whole-number results"
-    return ""
-
-
-def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
-    """Return a finding for the first buffer with a changed guard byte; None if there is none."""
-    for name, buffer in buffers.items():
-        if (offset := buffer.changed_guard_offset()) is not None:
-            return guard_finding(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
-    return None
-
-
-def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | None:
-    """Return a finding for the first input that the launch changed, else None.
-
-    Fingerprints detect a change; only then the content is copied from the device to find the element.
-    """
-    for name, array in expected.inputs.items():
-        if prepared.is_changed(name):
-            index = changed_input(array, prepared.buffers[name].read())
-            location = f"[{','.join(map(str, index))}]" if index is not None else ""
-            return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{location}", buffer=name)
-    return None
-
-
-def _reference_damage(prepared: PreparedProblem) -> Finding | None:
-    """Return a finding if a kernel wrote to a reference in device memory; else None."""
-    if not prepared.is_overwritten():
-        return None
-    return Finding(OUT_OF_BOUNDS.kind, "write outside of the case's buffers, where the reference lies")
-
-
-def judge_outputs(backend: Backend, bound_case: BoundCase, input_kind: str, buffers: Mapping[str, Buffer]) -> str:
-    """Return the first fault of the outputs after a launch on one kind of inputs; "" if they are right."""
-    expected = bound_case.prepared.expect(input_kind, bound_case.case.variant.precision)
-    outputs = bound_case.case.problem.output_tensors()
-    judgements = [
-        _judge_output(backend, bound_case.prepared, t, buffers[t.name], expected, input_kind) for t in outputs
-    ]
-    mismatches = [judgement.mismatch for judgement in judgements if judgement.mismatch]
-    return headline(mismatches[0].finding(*kernel_location(bound_case.case))) if mismatches else ""
-
-
-def _judge_output(
-    backend: Backend, prepared: PreparedProblem, tensor: Tensor, buffer: Buffer, expected: Expected, input_kind: str
-) -> Judgement:
-    """Compare an output with its reference; skip the comparison for bits that were right before."""
-    key = (input_kind, expected.tolerance, tensor.name, buffer.fingerprint())
-    if (judgement := prepared.right_judgements.get(key)) is None:
-        magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
-        is_exact_operator = prepared.problem.allowance("f32").exact
-        comparison_kind = "integers" if input_kind == "integers" and not is_exact_operator else "value"
-        comparison_options = expected.tolerance, comparison_kind, expected.scale
-        judgement = judge_buffer(
-            backend, tensor, buffer, expected.reference[tensor.name], magnitude, *comparison_options
-        )
-        if judgement.mismatch is None:
-            prepared.right_judgements[key] = judgement
-    return judgement
 
 
 def _make_verdict(tolerance: Tolerance, judgements: Sequence[Judgement], findings: tuple[Finding, ...]) -> Verdict:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.backend.base import Backend, CubinBackend, DeviceClock
-from opbench.checking.checking import BoundCase, Session
+from opbench.checking.binding import BoundCase
+from opbench.checking.checking import Session
 from opbench.checking.contents import InputSets, load_input_sets
 from opbench.checking.launch_sources import CaseLaunches, SampleJudge
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError

@@ -8,8 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from opbench.backend.base import Buffer
-from opbench.checking.checking import BoundCase, Session, judge_outputs
+from opbench.checking.binding import BoundCase
+from opbench.checking.checking import Session
 from opbench.checking.contents import JUDGED_INPUT_KINDS, TIMED_INPUT_KINDS, input_kind_of_buffer_set
+from opbench.checking.outputs import judge_outputs
 from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3

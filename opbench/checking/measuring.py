@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.backend.findings import headline
-from opbench.checking.binding import bind, rebind
-from opbench.checking.checking import MAX_INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
+from opbench.checking.binding import BoundCase, bind, rebind
+from opbench.checking.checking import Session
 from opbench.checking.contents import TIMED_INPUT_KINDS, InputSets, load_input_sets
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge
 from opbench.checking.module_state import ModuleState
+from opbench.checking.outputs import MAX_INTEGER_RUN_BYTES, judge_outputs
 from opbench.checking.rotation import Rotation, rotate_buffers
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.kernels.case import Case

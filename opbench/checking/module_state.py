@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from opbench.backend.base import Buffer
-from opbench.checking.binding import Binding
-from opbench.checking.checking import BoundCase, Session, judge_outputs
+from opbench.checking.binding import Binding, BoundCase
+from opbench.checking.checking import Session
 from opbench.checking.contents import JUDGED_INPUT_KINDS
 from opbench.checking.launch_sources import CaseLaunches
+from opbench.checking.outputs import judge_outputs
 from opbench.kernels.shapes import emulated_work
 
 LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_WORK = 24, 6, 1e8
