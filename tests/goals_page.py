@@ -18,6 +18,7 @@ from opbench.networks.records.network import is_network, read_network
 from opbench.networks.records.training import read_training
 from opbench.results.files import read_run, run_file
 from opbench.results.rows import Row, rows
+from opbench.tables import markdown_table
 
 ROOT = Path(__file__).parent.parent
 GOALS = ROOT / "tests/goals.toml"
@@ -176,23 +177,23 @@ def table_of(kind: str) -> str:
     own = ["variant", "of peak"] if kind == "operators" else []
     head = [kind.removesuffix("s"), "outcome", "goal", "allowed", "time", "library", *own, "run"]
     lines = [f"{sum(goal.reached for goal in goals()[kind])} of {len(goals()[kind])} goals are reached.", ""]
-    lines += [f"| {' | '.join(head)} |", f"|---|---|---|--:|--:|--:|{'---|' * (len(own) + 1)}"]
+    rows = []
     for goal in goals()[kind]:
         link = f"[{goal.source}](../reports/{goal.source})" if goal.source else "–"
         middle = [f"`{goal.variant}`" if goal.variant else "–", goal.of_peak or "–"] if own else []
         times = [units.time(seconds) if seconds else "–" for seconds in (goal.allowed_s, goal.ours_s, goal.library_s)]
         outcome = goal.outcome if goal.reached else f"**{goal.outcome}**"
-        lines.append(f"| {' | '.join([goal.name, outcome, goal.text, *times, *middle, link])} |")
-    return "\n".join(lines)
+        rows.append((goal.name, outcome, goal.text, *times, *middle, link))
+    return "\n".join([*lines, *markdown_table(head, rows, left={*range(len(head))} - {3, 4, 5})])
 
 
 def table_of_missed() -> str:
     """Return the table of the goals that are not reached, with what is known of them."""
-    lines = ["| goal | time / allowed | limit | next step |", "|---|--:|---|---|"]
+    rows = []
     for goal in (one for group in goals().values() for one in group if not one.reached):
         over = units.ratio(goal.over) if goal.over else "–"
-        lines.append(f"| {goal.name} | {over} | {goal.limit} | {goal.next} |")
-    return "\n".join(lines)
+        rows.append((goal.name, over, goal.limit, goal.next))
+    return "\n".join(markdown_table(("goal", "time / allowed", "limit", "next step"), rows, left=(0, 2, 3)))
 
 
 def goals_page(text: str) -> str:

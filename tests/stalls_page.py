@@ -10,6 +10,7 @@ from pathlib import Path
 
 from opbench.insight.nsight.charging import RULES
 from opbench.insight.stalls import CAUSES, STALLS
+from opbench.tables import markdown_table
 
 PAGE = Path(__file__).parent.parent / "docs" / "stalls.md"
 MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
@@ -17,21 +18,23 @@ MARKED = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 def reasons() -> str:
     """Return the table of reasons."""
-    rows = ["| reason | column of Nsight Compute | what it means | what to do | mechanisms |", "|---|---|---|---|---|"]
+    headings = ("reason", "column of Nsight Compute", "what it means", "what to do", "mechanisms")
+    rows = []
     for stall in STALLS.values():
         names = ", ".join(f"`{name}`" for name in stall.mechanisms) or "–"
-        rows.append(f"| {stall.title} | `{stall.column}` | {stall.meaning} | {stall.remedy} | {names} |")
-    return "\n".join(rows)
+        rows.append((stall.title, f"`{stall.column}`", stall.meaning, stall.remedy, names))
+    return "\n".join(markdown_table(headings, rows, left=range(5)))
 
 
 def causes() -> str:
     """Return the table of what a scoreboard waits for."""
-    rows = ["| the warp waits for | reason | instructions | mechanisms |", "|---|---|---|---|"]
+    rows = []
     for cause in CAUSES:
         names = ", ".join(f"`{name}`" for name in cause.mechanisms) or "–"
         codes = ", ".join(sorted(cause.opcodes))
-        rows.append(f"| {cause.name} | {' or '.join(STALLS[r].title for r in cause.reasons)} | {codes} | {names} |")
-    return "\n".join(rows)
+        rows.append((cause.name, " or ".join(STALLS[r].title for r in cause.reasons), codes, names))
+    headings = ("the warp waits for", "reason", "instructions", "mechanisms")
+    return "\n".join(markdown_table(headings, rows, left=range(4)))
 
 
 def rules() -> str:

@@ -10,6 +10,7 @@ from opbench.gpu.compile.knockout_classes import ADDRESS_ARITHMETIC, INSTRUCTION
 from opbench.report.experiment import NAMES
 from opbench.results.experiment import ClassCost, Experiment
 from opbench.results.files import read_run
+from opbench.tables import markdown_table
 from support.common import CATALOG, ROOT, read_experiments
 
 COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl.xz"
@@ -45,13 +46,13 @@ def table(experiments: list[Experiment]) -> list[str]:
         "time",
         *(NAMES[name].replace("shared-memory accesses", "shared memory") for name in names_of(experiments)),
     ]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
+    rows = []
     for one in experiments:
         assert one.total_s
         costs = {cost.name: cost for cost in one.classes}
         cells = [cell(costs.get(name), one.total_s) for name in names_of(experiments)]
-        lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")
-    return lines
+        rows.append((f"`{kernel(one)}`", units.time(one.total_s), *cells))
+    return markdown_table(head, rows)
 
 
 WAITS = {
@@ -64,7 +65,7 @@ WAITS = {
 
 def stall_table(experiments: list[Experiment]) -> list[str]:
     """The lines of the table of stalls."""
-    lines = [f"| kernel | {' | '.join(f'stalls: {kind} | exposed' for kind in WAITS)} |", "|---|" + "--:|" * 6]
+    rows = []
     by_case = {one.case: one for one in experiments}
     for profile in json.loads(STALLS.read_text(encoding="utf-8")):
         one, samples = by_case[profile["case"]], profile["samples"]
@@ -75,16 +76,14 @@ def stall_table(experiments: list[Experiment]) -> list[str]:
             assert one.total_s
             saved = sum(exposed.get(name, 0.0) for name in names) / one.total_s
             cells += [f"{100 * share:.0f} %", f"{100 * saved:.0f} %".replace("-", "−")]
-        lines.append(f"| `{kernel(one)}` | {' | '.join(cells)} |")
-    return lines
+        rows.append((f"`{kernel(one)}`", *cells))
+    return markdown_table(("kernel", *(text for kind in WAITS for text in (f"stalls: {kind}", "exposed"))), rows)
 
 
 def address_table(experiments: list[Experiment]) -> list[str]:
     """The lines of the table of address arithmetic."""
-    lines = [
-        "| kernel | time | exposed | integer instructions in innermost loops | registers per thread |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    headings = ("kernel", "time", "exposed", "integer instructions in innermost loops", "registers per thread")
+    rows = []
     for one in experiments:
         assert one.total_s
         cost = next(cost for cost in one.classes if cost.name == ADDRESS_ARITHMETIC)
@@ -92,8 +91,8 @@ def address_table(experiments: list[Experiment]) -> list[str]:
         missing = {"slower": slower, "outside-loops": "not applicable"}.get(cost.reason)
         changes = [f"{change.before} → {change.after}" for change in cost.changes if change.group == INTEGERS]
         cells = [missing or cell(cost, one.total_s), "".join(changes), " → ".join(map(str, cost.registers or ()))]
-        lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")
-    return lines
+        rows.append((f"`{kernel(one)}`", units.time(one.total_s), *cells))
+    return markdown_table(headings, rows)
 
 
 def shown(name: str) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opbench.backend.base import Buffer, DeviceClock
+from opbench.backend.base import DeviceClock
 from opbench.checking.checking import Session
 from opbench.checking.contents import JUDGED_INPUT_KINDS
 from opbench.checking.launch_sources import CaseLaunches
@@ -113,12 +113,8 @@ def _checked_case(session: Session, case: Case) -> str:
     try:
         outcome = session.run(bound_case, "normal")
     finally:
-        _free_workspace(session, bound_case.workspace)
+        if bound_case.workspace:
+            session.backend.free(bound_case.workspace)
     if outcome.damaged:
         session.release()
     return "" if outcome.verdict.right else outcome.verdict.reason
-
-
-def _free_workspace(session: Session, workspace: Mapping[str, Buffer]) -> None:
-    if workspace:
-        session.backend.free(workspace)

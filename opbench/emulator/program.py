@@ -326,63 +326,38 @@ def check_limits(launch: KernelLaunch, launch_bound: int | None = None) -> None:
     """Raise LaunchError for a launch that a GPU refuses; `launch_bound` is the thread limit of __launch_bounds__, if
     any.
     """
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
-    problems: list[tuple[str, str, object, object]] = []  # message, field, value, limit
+    for text, subject, value, allowed in _exceeded_limits(launch, launch_bound):
+        message = f"kernel {launch.kernel}: {text}"
+        raise LaunchError(message, kind="launch-limit", subject=subject, value=value, allowed=allowed)
+
+
+def _exceeded_limits(launch: KernelLaunch, launch_bound: int | None) -> Iterator[tuple[str, str, object, object]]:
+    """Yield each limit that a launch exceeds: a message, the field of the launch, its value and the allowed value."""
+    threads = prod(launch.block)
+    too_large = f"a block of {threads} threads is too large"
     if min(launch.block) < 1:
-        problems.append(
-            (
-                f"a block of {_dimensions_text(launch.block)} threads is not allowed; use at least 1 per dimension",
-                "block",
-                launch.block,
-                1,
-            )
-        )
+        text = f"a block of {_dimensions_text(launch.block)} threads is not allowed; use at least 1 per dimension"
+        yield text, "block", launch.block, 1
     elif threads > MAX_THREADS:
-        problems.append(
-            (
-                f"a block of {threads} threads is too large; use at most {MAX_THREADS} threads",
-                "block",
-                threads,
-                MAX_THREADS,
-            )
-        )
+        yield f"{too_large}; use at most {MAX_THREADS} threads", "block", threads, MAX_THREADS
     elif launch_bound is not None and threads > launch_bound:
-        problems.append(
-            (
-                f"a block of {threads} threads is too large for __launch_bounds__({launch_bound}); use at most "
-                f"{launch_bound} threads, or raise the bound",
-                "block",
-                threads,
-                launch_bound,
-            )
-        )
+        remedy = f"use at most {launch_bound} threads, or raise the bound"
+        yield f"{too_large} for __launch_bounds__({launch_bound}); {remedy}", "block", threads, launch_bound
     if min(launch.grid) < 1:
-        problems.append(
-            (
-                f"a grid of {_dimensions_text(launch.grid)} blocks is not allowed; use at least 1 per dimension",
-                "grid",
-                launch.grid,
-                1,
-            )
-        )
+        text = f"a grid of {_dimensions_text(launch.grid)} blocks is not allowed; use at least 1 per dimension"
+        yield text, "grid", launch.grid, 1
     for name, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:
-                problems.append(
-                    (f"{name}.{axis} = {size} is too large; use at most {limit}", f"{name}.{axis}", size, limit)
-                )
+                yield f"{name}.{axis} = {size} is too large; use at most {limit}", f"{name}.{axis}", size, limit
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
         text = f"{launch.shared_bytes} bytes of dynamic shared memory are not allowed; use 0 to {MAX_SHARED_BYTES}"
-        problems.append((text, "shared", launch.shared_bytes, MAX_SHARED_BYTES))
+        yield text, "shared", launch.shared_bytes, MAX_SHARED_BYTES
     if launch.cooperative and (blocks := prod(launch.grid)) > MAX_COOPERATIVE:
         text = f"a cooperative launch of {blocks} blocks is too large; the cpu backend runs at most {MAX_COOPERATIVE}"
-        problems.append((text, "cooperative", blocks, MAX_COOPERATIVE))
+        yield text, "cooperative", blocks, MAX_COOPERATIVE
     if fault := launch.fault_of_cluster():
-        problems.append((fault, "cluster", launch.cluster, None))
-    if problems:
-        message, field, value, allowed = problems[0]
-        message = f"kernel {launch.kernel}: {message}"
-        raise LaunchError(message, kind="launch-limit", subject=field, value=value, allowed=allowed)
+        yield fault, "cluster", launch.cluster, None
 
 
 def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:

@@ -337,7 +337,6 @@ def _entry(key: tuple[str, str, str, str], capability: str, times: Iterable[tupl
     own_times = [time for time, library in ordered if not library]
     if not own_times:
         return None
-    entry = replace(
-        BookEntry(*key, capability, own_times[0]), library=next((time for time, library in ordered if library), None)
-    )
-    return replace(entry, ties=tuple(time for time in own_times[1:] if time.overlaps(own_times[0])))
+    ties = tuple(time for time in own_times[1:] if time.overlaps(own_times[0]))
+    library_time = next((time for time, library in ordered if library), None)
+    return replace(BookEntry(*key, capability, own_times[0]), library=library_time, ties=ties)

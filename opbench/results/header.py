@@ -84,7 +84,7 @@ class RunHeader:
 
     @property
     def named_targets(self) -> tuple[str, ...]:
-        """All targets as the user named them, one or several, without the extra folders."""
+        """Return all targets as the user named them, one or several, without the extra folders."""
         return self.targets or self.target[:1]
 
     def to_json(self) -> dict[str, Any]:

@@ -220,6 +220,10 @@ def is_tuning(path: Path) -> bool:
     return path.name == FILE or (path / FILE).is_file()
 
 
+PART_TYPES = {"finals": Finals, "energies": Energies, "stopped": SearchEnd}
+"""Types of the parts of a search that have a line each, by the line's type, which is also the field's name."""
+
+
 def read_tuning(file_or_folder: Path) -> Tuning:
     """Read the record of a search from its folder or file; of several trials of a config, the last counts."""
     path = file_or_folder if file_or_folder.is_file() else file_or_folder / FILE
@@ -235,12 +239,8 @@ def read_tuning(file_or_folder: Path) -> Tuning:
             elif line_type == "trial":
                 trial = from_json(Trial, line)
                 trials[tuple(trial.config.items())] = trial
-            elif line_type == "finals" and tuning:
-                tuning.finals = from_json(Finals, line)
-            elif line_type == "energies" and tuning:
-                tuning.energies = from_json(Energies, line)
-            elif line_type == "stopped" and tuning:
-                tuning.stopped = from_json(SearchEnd, line)
+            elif line_type in PART_TYPES and tuning:
+                setattr(tuning, line_type, from_json(PART_TYPES[line_type], line))
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"{path}:{line_number}: this line is corrupt ({error}); delete the line, then complete the search with "

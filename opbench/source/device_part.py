@@ -102,7 +102,7 @@ def is_host_header(name: str) -> bool:
 
 
 def kernels_of(text: str) -> list[Declaration]:
-    """Return the names of the kernels that a text defines, in order."""
+    """Return the declarations of the kernels that a text defines, in order."""
     return [declaration for declaration in declarations(text) if declaration.is_kernel]
 
 
