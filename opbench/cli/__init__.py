@@ -48,7 +48,7 @@ OTHER_COMMANDS = {
     "help": (".help", "Explain a rule that a finding names, such as shared-race."),
     "ceiling": (".report", "Measure the peaks of this GPU: DRAM and L2 bandwidth, FLOP rates."),
     "selftest": (".selftest", "Test the accuracy of opbench's time measurements on this GPU."),
-    "agreement": (".explain", "Compare traffic counts of the emulator and of a GPU."),
+    "agreement": (".agreement", "Compare traffic counts of the emulator and of a GPU."),
     "ladder": (".report", "Update the README tables of the variants (in a checkout)."),
 }
 """The other public commands, in the same form."""

@@ -1,10 +1,11 @@
-"""`opbench explain` and `opbench agreement`."""
+"""`opbench explain`."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench import units
-from opbench.backend.counts import Traffic
 from opbench.cli import completion
 from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
@@ -23,7 +23,6 @@ from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.paths import path_from_here
 from opbench.report.findings import finding_lines
 from opbench.report.traffic_cells import ACCESS_COLUMNS, access_cells, line_cells
-from opbench.results.agreement import Agreement, CountComparison, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +111,8 @@ def explain_command(
     if run_folder is not None:
         for explained_kernel in explained_kernels:
             if not explained_kernel.without_operator:
-                _store_traffic(explained_kernel.explanation.case, explained_kernel.traffic, run_folder)
+                case = explained_kernel.explanation.case
+                _store(run_folder, "traffic", {"case": case, **explained_kernel.traffic.to_json()})
     comparisons = compare_explained(explained_kernels)
     explanations = [explanation.explanation for explanation in explained_kernels]
     if times_folder is not None:
@@ -165,7 +165,6 @@ def _run_experiment(
 ) -> None:
     """Print or store the knock-out experiments of each case; without a GPU print what they would remove."""
     from opbench.report.experiment import experiment_lines
-    from opbench.results.files import RunWriter
     from opbench.running.experiment import run_experiments
 
     def show(experiment: Experiment) -> None:
@@ -175,24 +174,17 @@ def _run_experiment(
             for text in experiment_lines(experiment):
                 click.echo(text)
         if run_folder is not None and experiment.source == "measured":
-            writer = RunWriter(run_folder)
-            try:
-                writer.write("experiment", experiment.to_json())
-            finally:
-                writer.close()
+            _store(run_folder, "experiment", experiment.to_json())
 
     run_experiments(names, pattern, gpu, catalog, show, lambda text: click.echo(f"note: {text}", err=True))
 
 
-def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:
-    """Add the counted traffic of a case to the results file of a run."""
+def _store(folder: Path, line_type: str, value: Mapping[str, JSON]) -> None:
+    """Add a line to the results file of a run."""
     from opbench.results.files import RunWriter
 
-    writer = RunWriter(folder)
-    try:
-        writer.write("traffic", {"case": case, **traffic.to_json()})
-    finally:
-        writer.close()
+    with closing(RunWriter(folder)) as writer:
+        writer.write(line_type, value)
 
 
 # Several cases compared on a terminal -----------------------------------------------------------------------------
@@ -202,15 +194,11 @@ def print_side_by_side(
     explained_kernels: Sequence[ExplainedKernel], comparisons: Sequence[VariantComparison], console: Console
 ) -> None:
     """Print a table of counts for each problem, the differences below it, then what limits each kernel."""
-    from rich.text import Text
-
     from opbench.insight.summary import summarise
     from opbench.report.own_variants import sentences
     from opbench.tables import align_columns
 
-    def print_line(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
-
+    print_line = _line_printer(console)
     problems: dict[tuple[str, str], list[ExplainedKernel]] = {}
     for explained_kernel in explained_kernels:
         problems.setdefault((explained_kernel.operator, explained_kernel.problem), []).append(explained_kernel)
@@ -229,12 +217,7 @@ def print_side_by_side(
         print_line()
     for explained_kernel in explained_kernels:
         print_line(f"{explained_kernel.variant}  {path_from_here(str(explained_kernel.path))}", "bold")
-        _print_summary(
-            explained_kernel.explanation,
-            explained_kernel.advised,
-            print_line,
-            max(40, min(console.width, 120)) if console.is_terminal else 10_000,
-        )
+        _print_summary(explained_kernel.explanation, explained_kernel.advised, print_line, _width(console))
     print_line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
 
@@ -258,11 +241,7 @@ def _count_cells(summary: TrafficSummary | None) -> list[str]:
 
 def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Console) -> None:
     """Print what to change first, then the worst problems, then each source file with its counts before each line."""
-    from rich.text import Text
-
-    def print_line(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
-
+    print_line = _line_printer(console)
     print_line(explanation.case, "bold")
     print_line(explanation.title, "dim")
     print_line()
@@ -281,6 +260,16 @@ def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Co
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled_accesses}
     for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         print_line(legend_line, "dim")
+
+
+def _line_printer(console: Console) -> Callable[..., None]:
+    """Return a function that prints a line of text in a style; only the terminal itself may wrap the line."""
+    from rich.text import Text
+
+    def print_line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    return print_line
 
 
 def _width(console: Console) -> int:
@@ -393,118 +382,3 @@ def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
     """Join cells in columns, the first left-aligned and the others right-aligned."""
     padded = [f"{cells[i]:>{width}}" if i else f"{cells[i]:<{width}}" for i, width in widths.items()]
     return "  ".join(padded)
-
-
-# Agreement --------------------------------------------------------------------------------------------------------
-
-
-@click.command("agreement")
-@click.argument("cpu_run", metavar="CPU_RUN", type=click.Path(path_type=Path))
-@click.argument("gpu_run", metavar="GPU_RUN", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write agreement.html and agreement.png to this folder.",
-)
-@json_option
-def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: bool) -> None:
-    """Compare the memory traffic that the emulator counted in CPU_RUN with the hardware counters of GPU_RUN."""
-    from opbench.results.agreement import compare_runs
-    from opbench.results.files import read_run
-
-    cpu, gpu = read_run(cpu_run), read_run(gpu_run)
-    agreement = compare_runs(cpu, gpu)
-    if out is not None:
-        from opbench.report.agreement import provenance, write_agreement
-
-        for path in write_agreement(agreement, out, "Predicted against measured traffic", provenance(cpu, gpu)):
-            click.echo(f"wrote {path}", err=True)
-    if as_json:
-        click.echo(json.dumps(agreement.to_json(), indent=1))
-    else:
-        print_agreement(agreement, stdout_console())
-
-
-def print_agreement(agreement: Agreement, console: Console) -> None:
-    """Print how many counts agree, which do not, and which cases could not be compared."""
-    from rich.text import Text
-
-    from opbench.report.agreement import verdict_sentences
-    from opbench.results.agreement import (
-        corrected_comparisons,
-        inexact_comparisons,
-        quantity_summaries,
-        reasons_with_cases,
-    )
-    from opbench.tables import align_columns
-
-    def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
-        for number, line in enumerate(align_columns(head, rows, left)):
-            console.print(Text(line, style="" if number else "dim"), soft_wrap=True)
-        console.print()
-
-    console.print(Text(verdict_sentences(agreement) + "\n", style="bold"), soft_wrap=True)
-    head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
-            "all equal")  # fmt: skip
-    table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
-    explanation = "as counted: the source's accesses; corrected: predicted from them and the machine code"
-    console.print(Text(explanation + "\n", style="dim"), soft_wrap=True)
-    columns = ("quantity", "counted", "predicted", "at most", "measured", "off by", "")
-    comparisons_by_title = {
-        "not equal": inexact_comparisons(agreement.comparisons),
-        "corrected": corrected_comparisons(agreement.comparisons),
-    }
-    for name, comparisons in comparisons_by_title.items():
-        if comparisons:
-            table((name, *columns), [_comparison_cells(c) for c in comparisons], left=(0, 1))
-    for reason_text, cases in reasons_with_cases(agreement.comparisons).items():
-        console.print(
-            Text(f"{reason_text}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True
-        )
-    test_cases = sorted({c.case for c in agreement.comparisons if c.held_out})
-    console.print(Text(f"test set, selected by a hash of the name ({len(test_cases)} cases):"))
-    for case in test_cases:
-        console.print(Text(f"  {case}"), soft_wrap=True)
-    for case, reason in agreement.left_out.items():
-        console.print(Text(f"not compared: {case}: {reason}", style="yellow"), soft_wrap=True)
-
-
-def _summary_cells(summary: Summary) -> list[str]:
-    """Return the cells of one row of the agreement table: counts by how far they are from the measured ones."""
-
-    def count_and_share(count: int, total: int) -> str:
-        return f"{count} ({units.percent(count / total)})" if total else "–"
-
-    outside = summary.total - summary.equal - summary.near - summary.close
-    equal_or_near = summary.equal + summary.near
-    agreeing = [
-        count_and_share(count, summary.total)
-        for count in (summary.counted, summary.equal, equal_or_near, equal_or_near + summary.close)
-    ]
-    return [
-        summary.name,
-        str(summary.total),
-        *agreeing,
-        str(outside),
-        count_and_share(summary.bounded, summary.total),
-        str(summary.cases),
-        count_and_share(summary.cases_equal, summary.cases),
-    ]
-
-
-def _comparison_cells(comparison: CountComparison) -> list[str]:
-    """Return the cells of one compared count, with notes on bounds and the test set."""
-    upper = "–" if comparison.upper is None else str(comparison.upper)
-    note = ", ".join(
-        text for text, applies in (("in bounds", comparison.bounded), ("test set", comparison.held_out)) if applies
-    )
-    return [
-        comparison.case,
-        comparison.quantity,
-        str(comparison.counted),
-        str(comparison.predicted),
-        upper,
-        f"{comparison.measured:.0f}",
-        units.percent(comparison.error),
-        note,
-    ]

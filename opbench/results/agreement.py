@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -236,10 +237,7 @@ def _launched_blocks(counters: Mapping[str, Any]) -> int | None:
         sizes = [int(size) for size in re.findall(r"\d+", str(kernel.get("grid", "")))]
         if not sizes:
             return None
-        blocks = 1
-        for size in sizes:
-            blocks *= size
-        total += blocks
+        total += math.prod(sizes)
     return total or None
 
 
