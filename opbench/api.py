@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,71 +71,79 @@ def run(
     so.
     """
     run_options = replace(options or RunOptions(), **changes)
-    on, gpu, variants, backend = run_options.on, run_options.gpu, run_options.variants, run_options.backend
-    if on and run_options.gpus:
-        raise UsageError(
-            f"--gpus {run_options.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus",
-            kind="exclusive",
-            subject=("--gpus", "--on"),
-            value=run_options.gpus,
-        )
-    if on and backend == "auto":
-        backend = "cuda"  # The remote workers have GPUs, even if this machine has none.
-    targets = target_names(target)
-    require_confinable(targets, run_options, "cuda" if on else backends.resolve_name(backend))
-    suite, roots, backend = expand_target(targets, backend, run_options.cases, variants, run_options.problems)
-    timing = replace(suite.timing, mode=run_options.mode or suite.timing.mode)
-    if run_options.samples:
-        timing = timing.with_samples(run_options.samples)
-    suite = replace(suite, time_limit_s=run_options.time_limit_s or suite.time_limit_s, timing=timing)
-    folder = run_options.out or paths.new_run_folder(f"{suite.name}-{backend}")
-    processes = PROCESSES if run_options.publish else 1
-    if run_options.report and backend == "cpu":
-        committed_ceilings(gpu)  # An unknown GPU raises UsageError before anything runs.
-    setup = RunSetup(
-        backend,
-        folder,
-        run_options.resume,
-        seed=run_options.seed,
-        roots=roots,
-        command=run_options.command,
-        workers=_worker_count(backend),
-        processes=processes,
-        gpu=gpu,
-        target=(targets[0], *(paths.path_from_here(str(root)) for root in variants)),
-        targets=tuple(targets[1:] and targets),
-        compile_for="" if run_options.cpu_only or run_options.untrusted else gpu,
-        capability=capability_of(gpu) if backend == "cpu" else None,
-        untrusted=run_options.untrusted,
-        devices=choose_devices(run_options.gpus, backend),
-    )
-
+    suite, setup = _suite_and_setup(target_names(target), run_options)
     if run_options.report:
         # This process waits while workers measure. Import the report's modules, which take seconds, during that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
-
-    def ceilings(devices: Sequence[ChosenGpu]) -> list[Peaks]:
-        from opbench.running.probes import ceilings_for_run
-
-        return ceilings_for_run(folder, tell, devices)
-
-    if on:
+    if run_options.on:
         from opbench.running.cluster import run_on_cluster
         from opbench.running.clusters import connect
 
-        with connect(on, run_options.tls) as (client, wait_s):
+        with connect(run_options.on, run_options.tls) as (client, wait_s):
             finished = run_on_cluster(suite, setup, client, wait_s, tell)
     else:
-        finished = run_suite(suite, setup, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
+        measures_ceilings = setup.backend == "cuda" and suite.name != "ceilings"
+        ceilings = functools.partial(_ceilings, setup.out, tell) if measures_ceilings else None
+        finished = run_suite(suite, setup, tell, ceilings)
     if run_options.report:
-        from opbench.report import write_report
-        from opbench.running.advising import advise_page
-
-        def tell_advice(text: str) -> None:
-            tell(Progress("advise", text, len(suite.cases), len(suite.cases)))
-
-        write_report(finished, folder, gpu, roots, advise_page(finished, gpu, roots, tell_advice))
+        _write_report(finished, setup, len(suite.cases), tell)
     return finished
+
+
+def _suite_and_setup(targets: list[str], options: RunOptions) -> tuple[Suite, RunSetup]:
+    """Return the cases of a run, with the options' times and limits, and the settings of the run."""
+    on, gpu, backend = options.on, options.gpu, options.backend
+    if on and options.gpus:
+        raise UsageError(
+            f"--gpus {options.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus",
+            kind="exclusive",
+            subject=("--gpus", "--on"),
+            value=options.gpus,
+        )
+    if on and backend == "auto":
+        backend = "cuda"  # The remote workers have GPUs, even if this machine has none.
+    require_confinable(targets, options, "cuda" if on else backends.resolve_name(backend))
+    suite, roots, backend = expand_target(targets, backend, options.cases, options.variants, options.problems)
+    timing = replace(suite.timing, mode=options.mode or suite.timing.mode)
+    if options.samples:
+        timing = timing.with_samples(options.samples)
+    if options.report and backend == "cpu":
+        committed_ceilings(gpu)  # An unknown GPU raises UsageError before anything runs.
+    setup = RunSetup(
+        backend,
+        options.out or paths.new_run_folder(f"{suite.name}-{backend}"),
+        options.resume,
+        seed=options.seed,
+        roots=roots,
+        command=options.command,
+        workers=_worker_count(backend),
+        processes=PROCESSES if options.publish else 1,
+        gpu=gpu,
+        target=(targets[0], *(paths.path_from_here(str(root)) for root in options.variants)),
+        targets=tuple(targets[1:] and targets),
+        compile_for="" if options.cpu_only or options.untrusted else gpu,
+        capability=_capability(gpu, backend),
+        untrusted=options.untrusted,
+        devices=choose_devices(options.gpus, backend),
+    )
+    return replace(suite, time_limit_s=options.time_limit_s or suite.time_limit_s, timing=timing), setup
+
+
+def _ceilings(folder: Path, tell: OnProgress, devices: Sequence[ChosenGpu]) -> list[Peaks]:
+    from opbench.running.probes import ceilings_for_run
+
+    return ceilings_for_run(folder, tell, devices)
+
+
+def _write_report(finished: Run, setup: RunSetup, case_count: int, tell: OnProgress) -> None:
+    from opbench.report import write_report
+    from opbench.running.advising import advise_page
+
+    def tell_advice(text: str) -> None:
+        tell(Progress("advise", text, case_count, case_count))
+
+    advice = advise_page(finished, setup.gpu, setup.roots, tell_advice)
+    write_report(finished, setup.out, setup.gpu, setup.roots, advice)
 
 
 def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
@@ -235,48 +244,31 @@ def check(
     Raises UsageError for an unknown name or option, EnvironmentFault for a missing GPU or compiler.
     """
     check_options = replace(options or CheckOptions(), **changes)
-    backend, gpu, seed, problems = (
-        backends.resolve_name(check_options.backend),
-        check_options.gpu,
-        check_options.seed,
-        check_options.problems,
+    checks_all = check_options.every and not check_options.problems and not check_options.untrusted
+    backend = backends.resolve_name(check_options.backend)
+    check_options = replace(
+        check_options,
+        backend=backend,
+        every=check_options.every or bool(check_options.cases),
+        huge=check_options.huge or (checks_all and backend == "cpu"),
     )
     require_confinable(targets, check_options, backend, check_options.huge)
-    catalog = Catalog(check_options.variants)
-    patterns = list(check_options.cases)
-    huge = check_options.huge or (
-        check_options.every and backend == "cpu" and not problems and not check_options.untrusted
-    )
-    capability = capability_of(gpu) if backend == "cpu" else None
-    time_limit_s = check_options.time_limit_s or Suite.time_limit_s
-
-    every = check_options.every or bool(patterns)
-    searched_targets = targets or _operators_named(patterns, catalog)
-    chosen, plans = _cases_of(
-        catalog,
-        searched_targets,
-        check_options.random_shapes,
-        seed,
-        every,
-        problems,
-        note,
-        huge,
-        check_options.memory,
-        check_options.sizes,
-    )
+    catalog, patterns = Catalog(check_options.variants), list(check_options.cases)
+    chosen, plans = _cases_of(targets or _operators_named(patterns, catalog), check_options, catalog, note)
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
     memory_results = []
     if plans:
-        session_request = OpenBackend(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
-        memory_results = run_in_memory_mode(plans, session_request, time_limit_s, tell, note)
+        capability, time_limit_s = _capability(check_options.gpu, backend), check_options.time_limit_s
+        request = OpenBackend(backend, (), check_options.seed, capability=capability, untrusted=check_options.untrusted)
+        memory_results = run_in_memory_mode(plans, request, time_limit_s or Suite.time_limit_s, tell, note)
     if plans and not chosen:
         return memory_results
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
     list_command = next_command("check", *target_names(targets), variants=check_options.variants, list=True)
     selected = select(chosen, patterns, list_command)
-    results = check_cases(selected, replace(check_options, backend=backend, every=every), on_progress=tell)
+    results = check_cases(selected, check_options, on_progress=tell)
     if len(results) < len(selected):
         note(f"stopped at the first failure: {len(selected) - len(results)} of {len(selected)} cases not tried")
     return [*memory_results, *results]
@@ -301,7 +293,7 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: On
             exit_first=options.exit_first,
             workers=_worker_count(backend),
             compile_for="" if options.cpu_only or options.untrusted or not product(gpu) else gpu,
-            capability=capability_of(gpu) if backend == "cpu" else None,
+            capability=_capability(gpu, backend),
             every_module=options.every,
             untrusted=options.untrusted,
         )
@@ -310,18 +302,12 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: On
 
 
 def names_of_cases_to_check(
-    targets: Sequence[str | Path] = (),
-    *,
-    variants: Sequence[str | Path] = (),
-    problems: Sequence[str] = (),
-    random_shapes: int = 3,
-    huge: bool = False,
-    seed: int = 20260,
-    note: Callable[[str], None] = lambda text: None,
+    targets: Sequence[str | Path], options: CheckOptions, *, note: Callable[[str], None] = lambda text: None
 ) -> list[str]:
-    """Return the names of all cases that `check` with the same arguments would check."""
-    catalog = Catalog(variants)
-    chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
+    """Return the names of all cases of the targets, which `check` with `every` would check."""
+    catalog = Catalog(options.variants)
+    all_cases = replace(options, every=True, memory=False, sizes={})
+    chosen, _ = _cases_of(targets or catalog.operator_names(), all_cases, catalog, note)
     return [case.name for case in chosen]
 
 
@@ -337,26 +323,26 @@ def _operators_named(patterns: Sequence[str], catalog: Catalog) -> list[str]:
 
 
 def _cases_of(
-    catalog: Catalog,
-    targets: Sequence[str | Path],
-    random_shapes: int,
-    seed: int,
-    every: bool,
-    problems: Sequence[str],
-    note: Callable[[str], None],
-    huge: bool,
-    memory: bool,
-    sizes: Mapping[str, int],
+    targets: Iterable[str | Path], options: CheckOptions, catalog: Catalog, note: Callable[[str], None]
 ) -> tuple[list[Case], list[MemoryPlans]]:
     """Return the cases that a check of the targets runs, and the plans of the files that run in memory mode."""
 
     def cases_of(target: str | Path) -> list[Case]:
-        return cases_to_check(catalog, target, random_shapes, seed, every, problems, note, huge)
+        return cases_to_check(
+            catalog,
+            target,
+            options.random_shapes,
+            options.seed,
+            options.every,
+            options.problems,
+            note,
+            options.huge,
+        )
 
     chosen: list[Case] = []
     plans: list[MemoryPlans] = []
-    for target in targets or catalog.operator_names():
-        cases_of_bare_file, plan = read_bare_file(Path(target), catalog, cases_of, memory, sizes, note)
+    for target in targets:
+        cases_of_bare_file, plan = read_bare_file(Path(target), catalog, cases_of, options.memory, options.sizes, note)
         chosen += cases_of(target) if cases_of_bare_file is None else cases_of_bare_file
         plans += [plan] if plan else []
     return chosen, plans
@@ -382,3 +368,8 @@ def _worker_count(backend: str) -> int:
     Two processes would share the GPU's memory and its faults, and GPU work does not wait for a CPU core.
     """
     return os.cpu_count() or 1 if backend == "cpu" else 1
+
+
+def _capability(gpu: str, backend: str) -> tuple[int, int] | None:
+    """Return the compute capability whose code a run on the CPU compiles; None on a GPU."""
+    return capability_of(gpu) if backend == "cpu" else None

@@ -177,15 +177,8 @@ def check_command(
         click.echo(f"note: {text}", file=sys.stderr)
 
     if only_list:
-        names = api.names_of_cases_to_check(
-            targets,
-            variants=options.variants,
-            problems=options.problems,
-            random_shapes=options.random_shapes,
-            huge=options.huge or (options.every and options.backend == "cpu" and not options.problems),
-            seed=options.seed,
-            note=on_note,
-        )
+        with_huge = options.huge or (options.every and options.backend == "cpu" and not options.problems)
+        names = api.names_of_cases_to_check(targets, replace(options, huge=with_huge), note=on_note)
         show_and_exit(0, lambda: click.echo("\n".join(names)))
     if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
         backends.start_runtime_build(options.backend)  # The build runs in the background while Python imports modules.

@@ -201,52 +201,9 @@ class Case:
         self, index: int, template: LaunchTemplate, scope: dict[str, expression.ExpressionValue]
     ) -> KernelLaunch:
         key = ("launch", index)
-        tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
-        map_templates = {template.name: template for template in self.variant.tensor_maps}
-        textures = {template.name: template for template in self.variant.textures}
         if template.zero:
-            with self._with_key_location(*key):
-                if template.zero not in tensors:
-                    raise UsageError(unknown_name("buffer", template.zero, tensors, place="zero"))
-                value = float(Scalar("f64", template.value).bound(scope).value)
-            return KernelLaunch(
-                "",
-                (1, 1, 1),
-                (1, 1, 1),
-                0,
-                (),
-                zero=template.zero,
-                value=value,
-                origin=LaunchOrigin(self.variant, key),
-            )
-        updated = self.updates.values()
-        default_args = (
-            *(name for name in self.problem.inputs if name not in updated),
-            *self.problem.outputs,
-            *self.variant.workspace,
-            *(a for a in self.problem.arguments() if a not in tensors),
-        )
-        args = list(enumerate(default_args if template.args is None else template.args))
-        # "bias?" passes the bias only if the problem has one; a tensor map of the bias is handled alike.
-        present_names = tensors | {name for name, template in map_templates.items() if template.tensor in tensors}
-        present_args = (
-            (n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, present_names)) for n, a in args
-        )
-        names = tensors | map_templates.keys() | textures.keys()
-        values: list[Argument] = []
-        for arg_index, argument in present_args:
-            with self._with_key_location(*key, "args", arg_index):
-                if isinstance(argument, BufferAddress):
-                    raise UsageError(
-                        f"an argument that points into '{argument.fields[0]}' is allowed only in a header with "
-                        'operator = "none"; pass the whole buffer, and compute the offset in the kernel',
-                        kind="part-of-argument",
-                        subject=argument.fields[0],
-                    )
-                if isinstance(argument, Struct):
-                    values.append(Struct(tuple(_bind_argument(field, tensors, scope) for field in argument.fields)))
-                elif argument:
-                    values.append(_bind_argument(argument, names, scope))
+            return self._fill_launch(key, template, scope)
+        args = self._arguments(key, template, scope)
         grid, block, cluster = (
             _dim3([int(self._value(text, scope, *key, side, axis)) for axis, text in enumerate(texts)])
             for side, texts in (
@@ -255,35 +212,89 @@ class Case:
                 ("cluster", template.cluster),
             )
         )
-        used_maps = [
-            map_templates[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in map_templates
-        ]
-        used_textures = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
-        shapes = self._tensors(scope) if used_maps or used_textures else []
+        names = dict.fromkeys(arg for arg in args if isinstance(arg, str))
+        map_templates = {t.name: t for t in self.variant.tensor_maps}
+        texture_templates = {t.name: t for t in self.variant.textures}
+        tensor_maps = [map_templates[name] for name in names if name in map_templates]
+        textures = [texture_templates[name] for name in names if name in texture_templates]
+        shapes = self._tensors(scope) if tensor_maps or textures else []
         return KernelLaunch(
             kernel=template.kernel,
             grid=grid,
             block=block,
             shared_bytes=int(self._value(template.shared, scope, *key, "shared")),
-            args=tuple(values),
+            args=args,
             cluster=cluster,
             programmatic=bool(self._value(template.programmatic, scope, *key, "programmatic")),
             cooperative=template.cooperative,
             early=self._early_inputs(index, template.early),
             setup=template.setup,
             tensor_maps=tuple(
-                self._describe_at(("tensor_maps", template.name), functools.partial(template.evaluated, scope, shapes))
-                for template in used_maps
+                self._describe_at(("tensor_maps", t.name), functools.partial(t.evaluated, scope, shapes))
+                for t in tensor_maps
             ),
             textures=tuple(
                 self._describe_at(
-                    ("surfaces" if template.is_surface else "textures", template.name),
-                    functools.partial(template.evaluated, scope, shapes),
+                    ("surfaces" if t.is_surface else "textures", t.name), functools.partial(t.evaluated, scope, shapes)
                 )
-                for template in used_textures
+                for t in textures
             ),
             origin=LaunchOrigin(self.variant, key),
         )
+
+    def _fill_launch(
+        self, key: tuple[str, int], template: LaunchTemplate, scope: dict[str, expression.ExpressionValue]
+    ) -> KernelLaunch:
+        """Return the launch that fills a buffer with a value."""
+        with self._with_key_location(*key):
+            if template.zero not in self._buffers:
+                raise UsageError(unknown_name("buffer", template.zero, self._buffers, place="zero"))
+            value = float(Scalar("f64", template.value).bound(scope).value)
+        return KernelLaunch(
+            "", (1, 1, 1), (1, 1, 1), 0, (), zero=template.zero, value=value, origin=LaunchOrigin(self.variant, key)
+        )
+
+    @property
+    def _buffers(self) -> set[str]:
+        """Return the names of the buffers that a launch may use."""
+        return {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
+
+    def _arguments(
+        self, key: tuple[str, int], template: LaunchTemplate, scope: dict[str, expression.ExpressionValue]
+    ) -> tuple[Argument, ...]:
+        """Return the arguments of a kernel with all expressions evaluated; optional ones only if the problem has them.
+
+        Without arguments in the header, the kernel receives inputs, outputs, workspaces and the problem's numbers.
+        """
+        buffers = self._buffers
+        updated = self.updates.values()
+        default_args = (
+            *(name for name in self.problem.inputs if name not in updated),
+            *self.problem.outputs,
+            *self.variant.workspace,
+            *(a for a in self.problem.arguments() if a not in buffers),
+        )
+        tensor_maps = self.variant.tensor_maps
+        # "bias?" passes the bias only if the problem has one; a tensor map of the bias is handled alike.
+        present_names = buffers | {t.name for t in tensor_maps if t.tensor in buffers}
+        names = {*buffers, *(t.name for t in tensor_maps), *(t.name for t in self.variant.textures)}
+        values: list[Argument] = []
+        for index, argument in enumerate(default_args if template.args is None else template.args):
+            with self._with_key_location(*key, "args", index):
+                if isinstance(argument, BufferAddress):
+                    raise UsageError(
+                        f"an argument that points into '{argument.fields[0]}' is allowed only in a header with "
+                        'operator = "none"; pass the whole buffer, and compute the offset in the kernel',
+                        kind="part-of-argument",
+                        subject=argument.fields[0],
+                    )
+                if isinstance(argument, Struct):
+                    values.append(Struct(tuple(_bind_argument(field, buffers, scope) for field in argument.fields)))
+                elif isinstance(argument, Scalar):
+                    values.append(argument.bound(scope))
+                elif present := _optional_argument(argument, present_names):
+                    values.append(_bind_argument(present, names, scope))
+        return tuple(values)
 
     def _describe_at(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
         with self._with_key_location(*key):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,8 +117,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     examples, of which the largest is taken. Without a pattern, it is the first fitting problem of the `suite`
     for the backend, else the largest example, in the first config that fits.
     """
-    variant_match = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
-    if not is_file(target) and not variant_match:
+    if not is_file(target) and not re.fullmatch(r"(\w+)/([\w-]+)", str(target)):
         if pattern:
             raise UsageError(
                 f"--case {pattern}: '{target}' already names one case, and --case selects among the cases of a "
@@ -129,11 +128,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
                 allowed="FILE.cu",
             )
         return catalog.case(str(target))
-    variants = (
-        own_variants(Path(target), catalog)
-        if not variant_match
-        else (catalog.variant(variant_match[1], variant_match[2]),)
-    )
+    variants = _variants_of(target, catalog)
     if CASE_NAME.match(pattern):
         return catalog.case(pattern, variants)
     operator = catalog.operator(variants[0].operator)
@@ -146,14 +141,14 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
             return first_fitting
     examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
-    cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet_requirement(p, c) is None]
+    cases = _fitting_cases(variants, problems)
     if not cases:
         problem_of = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
         if pattern or not problem_of:
             named_sizes = [pattern] if pattern.startswith("(") else []
             refusal = no_problem_message("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
             raise UsageError(f"{target}: {refusal}", kind="unsupported-problem", subject=target)
-        cases = [Case(v, c, p) for p, v in problem_of.items() for c in v.configs if v.unmet_requirement(p, c) is None]
+        cases = [case for p, v in problem_of.items() for case in _fitting_cases([v], [p])]
     listing = catalog.command("check", target, list=True)
     matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
@@ -193,7 +188,6 @@ def cases_to_check(
     the problem, share the problems: see `_share_problems`. With `huge`, problems beyond 2**31 elements are
     included.
     """
-    path = Path(target)
     if CASE_NAME.match(str(target)):
         if problems:
             raise UsageError(
@@ -205,24 +199,9 @@ def cases_to_check(
                 allowed="FILE.cu",
             )
         return [catalog.case(str(target))]
-    if is_file(target):
-        variants = list(own_variants(path, catalog))
-    elif "/" in str(target):
-        variants = [catalog.variant(*str(target).split("/", 1))]
-    else:
-        variants = catalog.variants(str(target))
+    variants = _variants_of(target, catalog)
+    _note_missing_headers(variants, note)
     cases = []
-    missing_by_location = {
-        location: name
-        for v in variants
-        if not is_shipped(v)
-        for location, name in missing_headers(v.sources, v.include)
-    }
-    for location, name in missing_by_location.items():
-        note(
-            f"{location}: header '{name}' was not found and is taken as empty: "
-            "only kernels that use nothing of it compile"
-        )
     for variant in variants:
         operator = catalog.operator(variant.operator)
         examples = list(dict.fromkeys(map(operator.parse, problems) if problems else examples_of(variant, operator)))
@@ -231,12 +210,7 @@ def cases_to_check(
         if drawn and not is_shipped(variant):
             drawn = list(accepted_shapes(variant, drawn, examples, seed).problems)
         shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
-        pairs = [
-            Case(variant, c, problem)
-            for problem in (*examples, *shapes)
-            for c in variant.configs
-            if variant.unmet_requirement(problem, c) is None
-        ]
+        pairs = _fitting_cases([variant], [*examples, *shapes])
         if not pairs:
             refusal = no_problem_message("check", target, variant, catalog, problems, seed)
             if len(variants) == 1:
@@ -254,6 +228,40 @@ def cases_to_check(
         if huge:
             cases += _huge(variant, examples)
     return cases
+
+
+def _variants_of(target: str | Path, catalog: Catalog) -> Sequence[Variant]:
+    """Return the variants of a file or of an operator, or the variant with a name such as "relu/vec4"."""
+    if is_file(target):
+        return own_variants(Path(target), catalog)
+    operator, slash, variant = str(target).partition("/")
+    return [catalog.variant(operator, variant)] if slash else catalog.variants(operator)
+
+
+def _fitting_cases(variants: Sequence[Variant], problems: Iterable[Operator]) -> list[Case]:
+    """Return the cases of all configs of the variants on the problems that they accept, ordered by variant."""
+    problems = list(problems)
+    return [
+        Case(variant, config, problem)
+        for variant in variants
+        for problem in problems
+        for config in variant.configs
+        if variant.unmet_requirement(problem, config) is None
+    ]
+
+
+def _note_missing_headers(variants: Sequence[Variant], note: Callable[[str], None]) -> None:
+    missing_by_location = {
+        location: name
+        for v in variants
+        if not is_shipped(v)
+        for location, name in missing_headers(v.sources, v.include)
+    }
+    for location, name in missing_by_location.items():
+        note(
+            f"{location}: header '{name}' was not found and is taken as empty: "
+            "only kernels that use nothing of it compile"
+        )
 
 
 def no_problem_message(
