@@ -18,6 +18,7 @@ from opbench.kernels.arrays import by_pieces
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
+from opbench.phases import timed_phase
 
 ANY_NORM = 1e9
 """A norm tolerance that is never exceeded, for special inputs: only single elements of their outputs are judged."""
@@ -102,9 +103,10 @@ class PreparedProblem:
     def inputs(self, kind: str) -> Arrays:
         """Return one kind of inputs; they are generated once and need no reference."""
         if kind not in self.generated_inputs:
-            self.generated_inputs[kind] = (
-                self.pending_inputs.pop(kind).result() if kind in self.pending_inputs else self._make_inputs(kind)
-            )
+            with timed_phase("inputs"):
+                self.generated_inputs[kind] = (
+                    self.pending_inputs.pop(kind).result() if kind in self.pending_inputs else self._make_inputs(kind)
+                )
         return self.generated_inputs[kind]
 
     def prefetch(self, kind: str) -> None:
@@ -139,12 +141,13 @@ class PreparedProblem:
         if self.loaded_kind == kind and not (verify and any(map(self.is_changed, self.inputs(kind)))):
             return
         self.loaded_kind = ""
-        for name, array in self.inputs(kind).items():
-            if kind in self.device_inputs:
-                self.buffers[name].copy_from(self.device_inputs[kind][name])
-            else:
-                self.buffers[name].write(array)
-            self.loaded_fingerprints[name] = self.buffers[name].fingerprint()
+        with timed_phase("inputs"):
+            for name, array in self.inputs(kind).items():
+                if kind in self.device_inputs:
+                    self.buffers[name].copy_from(self.device_inputs[kind][name])
+                else:
+                    self.buffers[name].write(array)
+                self.loaded_fingerprints[name] = self.buffers[name].fingerprint()
         self.loaded_kind = kind
 
     def is_changed(self, name: str) -> bool:
@@ -179,11 +182,12 @@ class PreparedProblem:
             if expected_outputs is None:
                 inputs = self.inputs(input_kind)
                 exact = input_kind == "integers" or self.problem.allowance(precision).exact
-                device_outputs = expected_on_device(self.backend, self.problem, inputs, exact)
-                reference, magnitude, fingerprinted_memory = device_outputs or (
-                    *_expected_on_host(self.problem, inputs, exact),
-                    (),
-                )
+                with timed_phase("references"):
+                    device_outputs = expected_on_device(self.backend, self.problem, inputs, exact)
+                    reference, magnitude, fingerprinted_memory = device_outputs or (
+                        *_expected_on_host(self.problem, inputs, exact),
+                        (),
+                    )
                 if magnitude and input_kind in SPECIAL_INPUTS:
                     magnitude = {name: _finite_magnitude(m, reference[name]) for name, m in magnitude.items()}
                 expected_outputs = Expected(

@@ -15,6 +15,7 @@ from opbench.checking.expected import Expected
 from opbench.checking.on_device import judge_buffer
 from opbench.checking.verdict import Judgement, changed_input, guard_finding, is_dyadic, sums_stay_exact
 from opbench.kernels.tensors import Tensor
+from opbench.phases import timed_phase
 
 MAX_INTEGER_RUN_FLOPS = 4e9
 MAX_INTEGER_RUN_BYTES = 1 << 28
@@ -88,9 +89,10 @@ def judge_output(
         is_exact_operator = prepared.problem.allowance("f32").exact
         comparison_kind = "integers" if input_kind == "integers" and not is_exact_operator else "value"
         comparison_options = expected.tolerance, comparison_kind, expected.scale
-        judgement = judge_buffer(
-            backend, tensor, buffer, expected.reference[tensor.name], magnitude, *comparison_options
-        )
+        with timed_phase("comparisons"):
+            judgement = judge_buffer(
+                backend, tensor, buffer, expected.reference[tensor.name], magnitude, *comparison_options
+            )
         if judgement.mismatch is None:
             prepared.right_judgements[key] = judgement
     return judgement

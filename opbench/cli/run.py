@@ -75,6 +75,7 @@ def run_command(
     from opbench import api
     from opbench.results.own_variants import compare_own_variants
     from opbench.results.rows import rows
+    from opbench.results.showing import phases_text
 
     if options.resume and options.out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
@@ -84,6 +85,10 @@ def run_command(
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
+    if run.header.backend == "cuda" and (phases := phases_text(run)):
+        click.echo(
+            f"time: {units.duration(run.wall_s)}, of which {phases}" if run.wall_s else f"time: {phases}", err=True
+        )
     if note := _sizes_not_checked(targets, options.variants, run.results):
         click.echo(f"note: {note}", err=True)
     print_and_exit(

@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,6 +210,8 @@ class _EndLine:
 
     None if an earlier part of the run was killed, so its time is unknown; absent in older runs.
     """
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """The seconds of each phase of this process's part of the run; absent in older runs."""
 
 
 def _spent_s(end: _EndLine, began: str) -> float | None:
@@ -279,7 +281,10 @@ class RunReader:
             run.traffic[str(value.get("case"))] = Traffic.from_json(value)
         elif line_type == "end":
             run.finished = True
-            self._spent.append(_spent_s(from_json(_EndLine, value), "" if self._spent else run.header.started))
+            end = from_json(_EndLine, value)
+            self._spent.append(_spent_s(end, "" if self._spent else run.header.started))
+            for phase, seconds in end.phases_s.items():
+                run.phases_s[phase] = run.phases_s.get(phase, 0.0) + seconds
 
     def _add_peaks_warning(self, ceilings: Peaks | None, device: str = "") -> None:
         """Add a warning to the run if its peaks did not pass the check at the start of the run."""

@@ -11,6 +11,9 @@ from opbench.gpu.limits.ceilings import Peaks
 from opbench.results.header import RunDevice, RunHeader, SkippedVariants
 from opbench.results.result import Result
 
+COMPILED_AHEAD = "compiled ahead"
+"""The name of the time in which modules were compiled while other phases went on."""
+
 
 @dataclass
 class RunData:
@@ -31,6 +34,11 @@ class RunData:
     wall_s: float | None = None
     """Wall time in seconds of the run and of its resumed parts, from the first process to the last result: with builds
     and checks, without the measurement of peaks. None if it never ended; in older runs from whole seconds.
+    """
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """The time of each phase in seconds, summed over workers and resumed parts; empty in older runs.
+
+    The time of COMPILED_AHEAD is no part of their sum.
     """
     warnings: list[str] = field(default_factory=list)
 

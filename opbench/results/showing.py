@@ -9,10 +9,13 @@ from html import escape
 from opbench import units
 from opbench.results.result import GOOD_STATUSES
 from opbench.results.rows import Row, rows
-from opbench.results.run_data import RunData
+from opbench.results.run_data import COMPILED_AHEAD, RunData
 
 MAX_ROWS = 24
 """Most rows of the table; `Run.frame()` has all of them."""
+
+SHORTEST_SHOWN_S = 0.05
+"""A phase below this time is not shown."""
 
 HEADINGS = ("variant", "verdict", "time", "95 % interval", "of peak", "rank")
 TEXT_STYLE, NUMBER_STYLE = (
@@ -29,6 +32,21 @@ def run_title(run: RunData) -> str:
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
     case_count = units.count_noun(len(run.results), "case") + (f": {verdicts}" if verdicts else "")
     return f"{header.suite or 'run'} on {device}, {case_count}" + ("" if run.finished else ", unfinished")
+
+
+def phases_text(run: RunData) -> str:
+    """Return the phases of a run with their times, such as "samples 40 s, references 12 s, compiled ahead 31 s".
+
+    The longest phase is first; "compiled ahead", which goes on at the same time, is last. "" for a run without times.
+    """
+    phases_s = dict(run.phases_s)
+    ahead_s = phases_s.pop(COMPILED_AHEAD, 0.0)
+    ordered = sorted(phases_s.items(), key=lambda phase: -phase[1])
+    return ", ".join(
+        f"{name} {units.duration(seconds)}"
+        for name, seconds in [*ordered, (COMPILED_AHEAD, ahead_s)]
+        if seconds >= SHORTEST_SHOWN_S
+    )
 
 
 def to_html(run: RunData) -> str:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TypedDict
 
 from opbench._version import __version__
@@ -124,10 +124,14 @@ class RunFile:
         """Append one result."""
         self.write("result", result.to_json())
 
-    def end(self, spent_s: float) -> None:
-        """Append the last line with the run's wall time; None if an earlier process of the run was killed."""
+    def end(self, spent_s: float, phases_s: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Append the last line with the run's wall time and the time of each phase.
+
+        The wall time is None if an earlier process of the run was killed.
+        """
         is_time_known = self.earlier is None or self.earlier.finished
-        self.write("end", {"finished": utc_now_text(), "wall_s": round(spent_s, 3) if is_time_known else None})
+        end = {"finished": utc_now_text(), "wall_s": round(spent_s, 3) if is_time_known else None}
+        self.write("end", {**end, "phases_s": dict(phases_s)} if phases_s else end)
 
     def run(self) -> Run:
         """Return the run with everything that the file contains now."""

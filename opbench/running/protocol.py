@@ -119,6 +119,22 @@ class BuildModules(Request[None]):
 
 
 @dataclass(frozen=True)
+class BuildAhead(Request[None]):
+    """Compile every module of some cases for a GPU, in a process that opens none and has a low priority."""
+
+    cases: Sequence[PackedCase]
+    capability: tuple[int, int]
+    threads: int
+
+
+@dataclass(frozen=True)
+class FindUnsupported(Request[None]):
+    """Report the cases that this machine cannot run; this imports the Python modules of libraries."""
+
+    cases: Sequence[PackedCase]
+
+
+@dataclass(frozen=True)
 class CompileForGpu(Request[None]):
     """Compile cases for a GPU model that need not be present, and report the resources that each case uses."""
 
@@ -248,7 +264,14 @@ class SampleTaken:
     seconds: float
 
 
-Notification = CaseUnsupported | ModuleBuilt | CaseResources | CaseStarted | SampleTaken
+@dataclass(frozen=True)
+class PhasesTimed:
+    """A notification of the seconds that the worker spent in each phase of a request."""
+
+    seconds: Mapping[str, float]
+
+
+Notification = CaseUnsupported | ModuleBuilt | CaseResources | CaseStarted | SampleTaken | PhasesTimed
 
 
 # The end of a request ---------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import threading
 import time
@@ -16,11 +18,14 @@ from opbench.gpu.compile.resources import resources_origin
 from opbench.gpu.limits import ceiling_check
 from opbench.gpu.limits.ceilings import CeilingCheck, Peaks
 from opbench.gpu.limits.products import product
+from opbench.kernels.capability import parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.header import RunDevice
 from opbench.results.result import GOOD_STATUSES
+from opbench.results.run_data import COMPILED_AHEAD
+from opbench.running.ahead import AheadCompiler
 from opbench.running.devices import ChosenGpu, common_environment, require_same_model
 from opbench.running.dispatch import MAX_DEATHS, Dispatch
 from opbench.running.gpu_code import BackgroundCompiler
@@ -32,6 +37,7 @@ from opbench.running.protocol import (
     BUILD_LIMIT_S,
     BuildModules,
     CaseUnsupported,
+    FindUnsupported,
     ModuleBuilt,
     Notification,
     OpenBackend,
@@ -102,7 +108,9 @@ class _RunState:
     slots: list[WorkerSlot]
     gpu_code: BackgroundCompiler
     """Compiles for a GPU that this machine lacks."""
-    case_faults: CaseFaults = field(default_factory=CaseFaults)
+    compiler: AheadCompiler
+    """Compiles for the GPUs of this run."""
+    case_faults: CaseFaults
     lost_devices: int = 0
     dispatch: Dispatch[Case] = field(default_factory=lambda: Dispatch(lambda case: case.name))
 
@@ -114,6 +122,7 @@ class _RunState:
         for slot in self.slots:
             slot.worker.end()
         self.gpu_code.stop()
+        self.compiler.stop()
 
 
 def run_suite(
@@ -150,7 +159,10 @@ def run_suite(
         compiler = Worker(opening, options.out / "worker-nvrtc.log")
         # Only a run that is kept reports machine code.
         gpu_code = BackgroundCompiler(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
-        state = _RunState(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code)
+        case_faults = CaseFaults()
+        ahead = AheadCompiler(Worker(OpenBackend("", options.roots), options.out / "worker-compiler.log"), case_faults)
+        results = RunResults(suite, options, file, on_progress)
+        state = _RunState(suite, options, results, slots, gpu_code, ahead, case_faults)
         try:
             _run(state)
         except _FirstFailure:
@@ -181,12 +193,25 @@ def _run(state: _RunState) -> None:
     if options.backend == "cpu" and options.compile_for:
         environment = replace(environment, resources=resources_origin(options.compile_for))
     file.begin(environment)
-    _check_ceilings(state, environments)
     earlier_results = file.earlier_results()
     remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
     state.gpu_code.start(remaining, options.every_module)
-    machine_code, sm_count = _build(state, remaining), environment.sm_count
+    # Without a known capability, for example on the emulator, the workers compile before they check.
+    capability = parse_capability(environment.compute_capability) if options.backend == "cuda" else None
+    if capability:
+        ordered_cases = [case for problem in _ordered_problems(state, remaining) for case in problem]
+        threads = max(1, len(os.sched_getaffinity(0)) - max(1, len(options.devices)))
+        state.compiler.start(ordered_cases, capability, threads)
+    _check_ceilings(state, environments)
+    if capability:
+        _find_unsupported(state, remaining)
+        if any(case.name in earlier_results for case in remaining):
+            state.compiler.wait(remaining, lambda progress: state.sink.announce("build", progress))
+        machine_code = state.compiler.machine_code
+    else:
+        machine_code = _build(state, remaining)
+    sm_count = environment.sm_count
     remaining = [
         c
         for c in remaining
@@ -194,7 +219,26 @@ def _run(state: _RunState) -> None:
     ]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
     _run_problems(state, remaining)
-    file.end(time.perf_counter() - start_s)
+    spent_s = time.perf_counter() - start_s
+    file.end(spent_s, _phases_s(state, spent_s))
+
+
+def _phases_s(state: _RunState, spent_s: float) -> dict[str, float]:
+    """Return the seconds of each phase of a run, summed over its workers, and the rest of their time as "other"."""
+    workers = [slot.worker for slot in state.slots if slot.worker.phases_s]
+    phases_s = {"build": state.compiler.waited_s}
+    for worker in workers:
+        for phase, seconds in worker.phases_s.items():
+            phases_s[phase] = phases_s.get(phase, 0.0) + seconds
+    rest_s = spent_s * len(workers) - sum(phases_s.values())
+    phases_s["other"] = phases_s.get("other", 0.0) + max(0.0, rest_s)
+    # Compiling goes on at the same time as the other phases, so it is no part of their sum.
+    phases_s[COMPILED_AHEAD] = state.compiler.compiled_s
+    return {phase: round(seconds, 3) for phase, seconds in phases_s.items() if seconds >= SHORTEST_PHASE_S}
+
+
+SHORTEST_PHASE_S = 0.001
+"""A phase below this time is not recorded."""
 
 
 def _open(state: _RunState) -> list[Environment]:
@@ -298,6 +342,24 @@ def _build(state: _RunState, cases: Sequence[Case]) -> dict[str, str]:
     return code
 
 
+def _find_unsupported(state: _RunState, cases: Sequence[Case]) -> None:
+    """Record the cases that the GPUs cannot run; each worker imports the modules of libraries for it."""
+
+    def on_notification(notification: Notification) -> None:
+        if isinstance(notification, CaseUnsupported):
+            state.case_faults.unsupported_reasons[cases[notification.index].name] = notification.reason
+
+    def find(worker: Worker) -> None:
+        # A library that kills the worker must fail only its own cases, in their checks.
+        with contextlib.suppress(WorkerLost):
+            worker.ask(FindUnsupported([pack(case) for case in cases]), BUILD_LIMIT_S, on_notification)
+
+    if cases:
+        state.sink.announce("build", "looking for libraries")
+        workers = [slot.worker for slot in state.slots[: max(1, len(state.options.devices))]]
+        _in_parallel(state, [partial(find, worker) for worker in workers])
+
+
 def _in_parallel(state: _RunState, tasks: Sequence[Callable[[], None]]) -> None:
     """Run tasks in parallel; if one fails or the run is interrupted, end all workers."""
     if len(tasks) == 1:
@@ -327,13 +389,19 @@ def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
 
 def _run_problems(state: _RunState, cases: Sequence[Case]) -> None:
     """Run cases problem by problem, on as many workers as save more time than they take to start."""
-    problems: list[Sequence[Case]] = list(iterate_problems(cases))
+    problems = _ordered_problems(state, cases)
     has_several_devices = len(state.options.devices) > 1
     worker_count = len(problems) if has_several_devices else -(-len(cases) // CASES_PER_WORKER)
     slots = state.slots[: max(1, min(len(state.slots), worker_count))]
     state.dispatch.crashes_allowed = MAX_DEATHS if has_several_devices else 1
-    state.dispatch.add(slowest_first(problems) if has_several_devices else problems)
+    state.dispatch.add(problems)
     _in_parallel(state, [partial(_serve_slot, state, slot) for slot in slots])
+
+
+def _ordered_problems(state: _RunState, cases: Sequence[Case]) -> list[Sequence[Case]]:
+    """Return the cases by problem, in the order in which the problems run."""
+    problems: list[Sequence[Case]] = list(iterate_problems(cases))
+    return slowest_first(problems) if len(state.options.devices) > 1 else problems
 
 
 def _serve_slot(state: _RunState, slot: WorkerSlot) -> None:
@@ -358,6 +426,7 @@ def _serve_slot(state: _RunState, slot: WorkerSlot) -> None:
         try:
             if dispatch.crashes_allowed > 1 and not _can_open(state, slot, name):
                 return
+            state.compiler.wait(cases, lambda progress: sink.announce("build", progress))
             problems.run(slot, cases)
         except WorkerLost as lost:
             sink.announce("lost", f"{lost}; its problem is measured again")

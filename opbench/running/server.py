@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from opbench.backend.base import Backend, DeviceClock, TimedBackend, TracingBackend
@@ -27,16 +29,20 @@ from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_ca
 from opbench.checking.memory import MemoryCheckResult, check_memory
 from opbench.checking.racing import RaceResult, measure_in_rounds
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError, writing_remedy
+from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import BadCubin, read_cubin
 from opbench.gpu.compile.fitting import CompiledCase, compile_case
 from opbench.gpu.compile.resources import resources_of
+from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.nvtx import case_range, phase_range
+from opbench.phases import take_phases, timed_phase
 from opbench.running.protocol import (
     CONFINED,
     Answer,
+    BuildAhead,
     BuildModules,
     CaseResources,
     CaseStarted,
@@ -45,10 +51,13 @@ from opbench.running.protocol import (
     CheckMemory,
     CompileForGpu,
     CompileOneCase,
+    FindUnsupported,
     MeasureCases,
     ModuleBuilt,
     Notification,
     OpenBackend,
+    PackedCase,
+    PhasesTimed,
     Probe,
     RaceCases,
     RelaunchCases,
@@ -61,6 +70,9 @@ from opbench.running.protocol import (
 from opbench.timing.sampling import measure
 
 Notify = Callable[[Notification], None]
+
+NICENESS = 10
+"""The lower priority of a process that compiles while another process measures."""
 
 
 def main() -> None:
@@ -78,8 +90,9 @@ def main() -> None:
         reply: Answer | RequestFailed
         try:
             if isinstance(request, OpenBackend):
-                server = Server(request, fork_server)
-                reply = Answer(server.environment())
+                with timed_phase("open"):
+                    server = Server(request, fork_server)
+                    reply = Answer(server.environment())
             else:
                 assert server is not None
                 reply = Answer(server.serve(request, pipe.send))
@@ -91,6 +104,8 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             reply = RequestFailed(OpbenchError(f"{type(error).__name__}: {error}"), fatal=True)
+        if phases := take_phases():
+            pipe.send(PhasesTimed(phases))
         pipe.send(reply)
 
 
@@ -128,7 +143,8 @@ class Server:
 
     def serve(self, request: Request[Any], notify: Notify) -> object:
         """Handle one request and return its answer."""
-        return HANDLERS[type(request)](self, request, notify)
+        with timed_phase(PHASES.get(type(request), "other")):
+            return HANDLERS[type(request)](self, request, notify)
 
     def build(self, request: BuildModules, notify: Notify) -> None:
         """Compile every module once and notify the parent of each; an error fails only the module's cases.
@@ -136,42 +152,72 @@ class Server:
         A module that will be traced gets the instrumented build.
         """
         indices_of_module: dict[tuple[BuildRequest, bool], list[int]] = {}
-        for index, packed in enumerate(request.cases):
-            try:
-                case = unpack(self.catalog, packed)
-                reason = self.session.unsupported_reason(case)
-                if reason:
-                    notify(CaseUnsupported(index, reason))
-                elif not case.variant.is_library:
-                    indices_of_module.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
-            except UsageError as refused:
-                notify(ModuleBuilt([index], refused.reason))
+        for index, case in self._supported_cases(request.cases, notify):
+            if not case.variant.is_library:
+                indices_of_module.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for built in pool.map(self._compile, indices_of_module.items()):
                 notify(built)
 
+    def _supported_cases(self, cases: Sequence[PackedCase], notify: Notify) -> Iterator[tuple[int, Case]]:
+        """Yield the cases that can run here, with their indices; notify the parent of the others."""
+        for index, packed in enumerate(cases):
+            try:
+                case = unpack(self.catalog, packed)
+                reason = self.session.unsupported_reason(case)
+            except UsageError as refused:
+                notify(ModuleBuilt([index], refused.reason))
+                continue
+            if reason:
+                notify(CaseUnsupported(index, reason))
+            else:
+                yield index, case
+
+    def find_unsupported(self, request: FindUnsupported, notify: Notify) -> None:
+        """Notify the parent of each case that cannot run here."""
+        for _ in self._supported_cases(request.cases, notify):
+            pass
+
+    def build_ahead(self, request: BuildAhead, notify: Notify) -> None:
+        """Compile every module once for a GPU that another process uses; notify the parent of each.
+
+        Cases without a module, and cases that the GPU does not support, count as built.
+        """
+        os.nice(NICENESS)
+        indices_of_module: dict[BuildRequest, list[int]] = {}
+        for index, packed in enumerate(request.cases):
+            try:
+                case = unpack(self.catalog, packed)
+                module = None if case.variant.is_library or case.unmet_requirement() else case.request()
+            except UsageError as refused:
+                notify(ModuleBuilt([index], refused.reason))
+                continue
+            if module is None or missing_capability(request.capability, module.compute_capability):
+                notify(ModuleBuilt([index]))
+            else:
+                indices_of_module.setdefault(module, []).append(index)
+
+        def compile_module(module: BuildRequest) -> Path:
+            return nvrtc.compile_cubin(module, nvrtc.architecture(request.capability, module)).cubin
+
+        with phase_range("build"), ThreadPoolExecutor(request.threads) as pool:
+            builds = [
+                pool.submit(_module_built, indices, partial(compile_module, module))
+                for module, indices in indices_of_module.items()
+            ]
+            try:
+                for build in as_completed(builds):
+                    notify(build.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
     def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> ModuleBuilt:
-        (request, traced), _ = item
+        (request, traced), indices = item
         traced_compile = (
             self.backend.compile_traced if isinstance(self.backend, TracingBackend) else self.backend.compile
         )
-        try:
-            compiled = (traced_compile if traced else self.backend.compile)(request)
-        except EnvironmentFault:
-            raise
-        except OpbenchError as error:
-            return ModuleBuilt(item[1], error.reason)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another cache folder: "
-                "export OPBENCH_CACHE=DIR",
-                kind="unwritable",
-                subject="OPBENCH_CACHE",
-                value=error.errno,
-            ) from None
-        with contextlib.suppress(BadCubin):
-            return ModuleBuilt(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
-        return ModuleBuilt(item[1])
+        return _module_built(indices, partial(traced_compile if traced else self.backend.compile, request))
 
     def compile_for(self, request: CompileForGpu, notify: Notify) -> None:
         """Compile cases for a GPU that need not be present; notify the parent of each case's resources."""
@@ -279,6 +325,27 @@ class Server:
         return self.backend.clock(mode)
 
 
+def _module_built(indices: Sequence[int], compile_module: Callable[[], Path]) -> ModuleBuilt:
+    """Compile one module; return the notification with its machine code's checksum, or with the compiler's error."""
+    try:
+        compiled = compile_module()
+    except EnvironmentFault:
+        raise
+    except OpbenchError as error:
+        return ModuleBuilt(indices, error.reason)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another cache folder: "
+            "export OPBENCH_CACHE=DIR",
+            kind="unwritable",
+            subject="OPBENCH_CACHE",
+            value=error.errno,
+        ) from None
+    with contextlib.suppress(BadCubin):
+        return ModuleBuilt(indices, machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
+    return ModuleBuilt(indices)
+
+
 MAX_MODULES = 4
 """Number of modules per variant that a check compiles for the GPU unless all are requested."""
 
@@ -328,17 +395,29 @@ def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str])
 
 
 HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] = {
+    BuildAhead: Server.build_ahead,
     BuildModules: Server.build,
     CompileForGpu: Server.compile_for,
     CompileOneCase: Server.compile_one,
     CheckCase: Server.check,
     CheckMemory: Server.check_memory,
+    FindUnsupported: Server.find_unsupported,
     MeasureCases: Server.measure,
     Probe: Server.probe,
     RaceCases: Server.measure_in_rounds,
     RelaunchCases: Server.relaunch,
     TimeCubins: Server.time_cubins,
 }
+
+PHASES: Mapping[type[Request[Any]], str] = {
+    BuildModules: "build",
+    CheckCase: "check",
+    FindUnsupported: "libraries",
+    MeasureCases: "measure",
+    Probe: "peaks",
+    RelaunchCases: "measure",
+}
+"""The phase of each request's time, without the time of the phases inside it."""
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,7 +21,16 @@ from opbench.backend.environment import Environment
 from opbench.checking.backends import start_runtime_build
 from opbench.child_process import child_environment, exit_cause, start_module
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, OpenBackend, Request, RequestFailed
+from opbench.running.protocol import (
+    CONFINED,
+    OPEN_LIMIT_S,
+    Answer,
+    Notification,
+    OpenBackend,
+    PhasesTimed,
+    Request,
+    RequestFailed,
+)
 
 SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
 """Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
@@ -48,6 +58,8 @@ class Worker:
         self.opening, self.log = opening, log
         self._variables = dict(environment)
         """Additional environment variables of the process, which select the visible device."""
+        self.phases_s: dict[str, float] = defaultdict(float)
+        """The time that its processes spent in each phase of their requests, in seconds."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._environment = Environment()
@@ -114,6 +126,10 @@ class Worker:
                     return cast(AnswerType, message.value)
                 if isinstance(message, RequestFailed):
                     break
+                if isinstance(message, PhasesTimed):
+                    for phase, seconds in message.seconds.items():
+                        self.phases_s[phase] += seconds
+                    continue
                 if on_notification:
                     on_notification(message)
         except (EOFError, ConnectionError, BrokenPipeError):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from opbench.phases import timed_phase
 from opbench.timing import stats
 from opbench.timing.clock import Clock, DeviceState, Launch, LaunchSource, Sample
 from opbench.timing.measurement import Measurement, TimingWarning, kernel_time
@@ -120,23 +121,25 @@ def measure(
         _Candidate(key, launch, key not in not_holding_stream, (launch_sources or {}).get(key))
         for key, launch in launches.items()
     ]
-    for candidate in candidates:
-        on_start(candidate.key)
-        if is_under_load:
-            candidate.load_launches = _load_device(clock, candidate.launch, options.load_s, now_s)
-        _warm_up(clock, candidate, options, guard, now_s)
-    running = list(candidates)
-    while running:
-        order.shuffle(running)
-        for candidate in running:
+    with timed_phase("warm-up"):
+        for candidate in candidates:
             on_start(candidate.key)
-            if candidate.load_launches:
-                clock.sample(candidate.load_launches, hold_stream=False)
-            _take_sample(clock, candidate, guard, now_s, on_sample)
-            candidate.stop_reason = _stop_reason(candidate, options)
-            if candidate.stop_reason:
-                candidate.after = clock.device_state()
-        running = [candidate for candidate in running if not candidate.stop_reason]
+            if is_under_load:
+                candidate.load_launches = _load_device(clock, candidate.launch, options.load_s, now_s)
+            _warm_up(clock, candidate, options, guard, now_s)
+    running = list(candidates)
+    with timed_phase("samples"):
+        while running:
+            order.shuffle(running)
+            for candidate in running:
+                on_start(candidate.key)
+                if candidate.load_launches:
+                    clock.sample(candidate.load_launches, hold_stream=False)
+                _take_sample(clock, candidate, guard, now_s, on_sample)
+                candidate.stop_reason = _stop_reason(candidate, options)
+                if candidate.stop_reason:
+                    candidate.after = clock.device_state()
+            running = [candidate for candidate in running if not candidate.stop_reason]
     return {candidate.key: _summary(readings, candidate, options, guard) for candidate in candidates}
 
 
