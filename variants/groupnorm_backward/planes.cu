@@ -84,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_backward_planes(const T* __restrict__ x, const T* __restrict__ dout, const float* __restrict__ weight,
                               BIAS_PARAMETER const float* __restrict__ mean, const float* __restrict__ rstd,
                               float* __restrict__ sums, int batch) {
-    // x, dout [batch][CHANNELS][PIXELS] or [batch][PIXELS][CHANNELS]; mean, rstd [batch][GROUPS]; sums [2][batch][CHANNELS]
+    // x, dout [batch][CHANNELS][PIXELS] or [batch][PIXELS][CHANNELS]; mean, rstd [batch][GROUPS];
+    // sums [2][batch][CHANNELS]
     const int plane = (blockIdx.x * BLOCK + threadIdx.x) / ACROSS, planes = batch * CHANNELS;
     if (plane >= planes) return;  // with ACROSS = 32, true for whole warps only, so shuffles stay safe
     const int image = plane / CHANNELS, channel = plane % CHANNELS, group = image * GROUPS + channel / WIDTH;

@@ -1,6 +1,7 @@
-// Activations and their derivatives in float, for kernels on CUDA cores from a ladder's fourth variant on.
-// Exponentials and quotients are one instruction each; only exp itself, whose results may be large, rounds its exponent
-// with more care. Small results keep their relative accuracy, so that no function is one minus a number near 1.
+// Activations and their derivatives in float, for kernels on CUDA cores from the fourth variant of a ladder on.
+// Exponentials and quotients are one instruction each; only exp itself, whose results can be large, computes its
+// exponent more exactly. Small results keep their relative accuracy, because no function is computed as one minus a
+// number near 1.
 #pragma once
 
 namespace opbench {
@@ -27,21 +28,22 @@ constexpr float log2_e = 1.44269504f, selu_scale = 1.05070099f, selu_alpha = 1.6
 // A sigmoid is 1 / (1 + 2^(-u)). For gelu_tanh, u is x (linear + cubic x^2).
 constexpr float gelu_linear = 1.59576912f, gelu_cubic = 0.0713548163f;
 
-// 2^x, and 0 below the least normal number.
+// Return 2^x; 0 if the result is below the smallest normal number.
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// 1 / x, and 0 below the least normal number.
+// Return 1 / x; 0 if the result is below the smallest normal number.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-// A logistic function 1 / (1 + e) of e = 2^(-u), and what it lacks to 1, each accurate where it is small.
+// The logistic function 1 / (1 + e) of e = 2^(-u) (`share`), and one minus it (`rest`), each accurate where it is
+// small.
 struct Logistic {
     float share, rest;
     __device__ __forceinline__ Logistic(float negative_u) {
@@ -51,8 +53,9 @@ struct Logistic {
     }
 };
 
-// The normal distribution's integral up to x, and its density. The tail is a polynomial in 1 / (1 + 0.48 |x|), fitted
-// by least squares to the scaled tail with a relative error of 2e-7, times the density.
+// The integral of the normal distribution up to x (`share`), and its density. The tail is the density times a
+// polynomial in 1 / (1 + 0.48 |x|), which was fitted by least squares to the scaled tail, with a relative error of
+// 2e-7.
 struct Normal {
     float share, density;
     __device__ __forceinline__ Normal(float x) {
@@ -77,7 +80,7 @@ __device__ __forceinline__ float gelu_exponent(float x) {
     return x * fmaf(-gelu_cubic * log2_e, x * x, -gelu_linear * log2_e);
 }
 
-// e^x - 1 for x <= 0; near 0 a polynomial, where the difference would lose accuracy.
+// Return e^x - 1 for x <= 0. Near 0 it is a polynomial, because the difference would lose accuracy.
 __device__ __forceinline__ float exponential_less_one(float x) {
     float near = fmaf(0.00112592184f, x, 0.00819329452f);
     near = fmaf(near, x, 0.0416320488f);
@@ -87,7 +90,7 @@ __device__ __forceinline__ float exponential_less_one(float x) {
     return x > -0.5f ? near : power_of_two(log2_e * x) - 1.0f;
 }
 
-// log(1 + x) for x from 0 to 1, by a polynomial.
+// Return log(1 + x) for x from 0 to 1, by a polynomial.
 __device__ __forceinline__ float log_one_plus(float x) {
     float sum = fmaf(0.00536477333f, x, -0.0300655942f);
     sum = fmaf(sum, x, 0.0792042241f);
@@ -99,7 +102,7 @@ __device__ __forceinline__ float log_one_plus(float x) {
     return fmaf(sum * x, x, x);
 }
 
-// f(x).
+// Return f(x).
 template <Function f>
 __device__ __forceinline__ float activation(float x) {
     if constexpr (f == Function::gelu) return x * Normal(x).share;
@@ -113,7 +116,7 @@ __device__ __forceinline__ float activation(float x) {
         return selu_scale * fmaf(selu_alpha, exponential_less_one(fminf(x, 0.0f)), fmaxf(x, 0.0f));
     if constexpr (f == Function::softplus) return fmaxf(x, 0.0f) + log_one_plus(power_of_two(-log2_e * fabsf(x)));
     if constexpr (f ==
-                  Function::softsign)  // the quarters keep the reciprocal of a large number above the least normal one
+                  Function::softsign)  // with the quarters, the reciprocal of a large number is still a normal number
         return 0.25f * (x * reciprocal(fmaf(0.25f, fabsf(x), 0.25f)));
     if constexpr (f == Function::hardswish) return x * __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
     if constexpr (f == Function::hardsigmoid) return __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
@@ -122,7 +125,7 @@ __device__ __forceinline__ float activation(float x) {
     return fabsf(x);
 }
 
-// What follows a sum in the epilogue of a product: a number, so that a bool may say whether a ReLU does.
+// The function that follows a sum in the epilogue of a product: an int, so that a bool can select ReLU.
 constexpr int relu_follows = 1, gelu_tanh_follows = 2, hardswish_follows = 3, hardsigmoid_follows = 4;
 template <int follows>
 __device__ __forceinline__ float followed(float sum) {
@@ -133,14 +136,14 @@ __device__ __forceinline__ float followed(float sum) {
     return sum;
 }
 
-// The same by the name of an epilogue, for a variant that defines EPILOGUE = "epilogue".
+// The same functions, named after epilogues, for a variant that defines EPILOGUE = "epilogue".
 namespace follows_in {
 constexpr int none = 0, bias = 0, bias_add = 0, bias_relu = relu_follows, bias_add_relu = relu_follows,
               bias_gelu_tanh = gelu_tanh_follows, bias_hardswish = hardswish_follows,
               bias_hardsigmoid = hardsigmoid_follows;
 }
 
-// f'(x); where two pieces meet, that of the piece to which PyTorch counts the point.
+// Return f'(x); where two pieces meet, the derivative that PyTorch uses.
 template <Function f>
 __device__ __forceinline__ float slope(float x) {
     if constexpr (f == Function::gelu) {
@@ -149,7 +152,8 @@ __device__ __forceinline__ float slope(float x) {
     }
     if constexpr (f == Function::gelu_tanh) {
         const Logistic logistic(gelu_exponent(x));
-        const float near = fminf(fmaxf(x, -1e3f), 1e3f);  // beyond, share or rest is 0, and a cube might be infinite
+        // for larger |x|, share or rest is 0, and a cube could be infinite
+        const float near = fminf(fmaxf(x, -1e3f), 1e3f);
         const float steepness = fmaf(3.0f * gelu_cubic, near * near, gelu_linear);
         return fmaf(near * steepness * logistic.rest, logistic.share, logistic.share);
     }
@@ -157,7 +161,7 @@ __device__ __forceinline__ float slope(float x) {
         const Logistic logistic(-log2_e * x);
         return fmaf(x * logistic.rest, logistic.share, logistic.share);
     }
-    if constexpr (f == Function::sigmoid || f == Function::tanh) {  // even: no exponential overflows
+    if constexpr (f == Function::sigmoid || f == Function::tanh) {  // even functions: with |x| no exponential overflows
         constexpr float scale = f == Function::tanh ? 2.0f : 1.0f;
         const float e = power_of_two(-scale * log2_e * fabsf(x)), r = reciprocal(1.0f + e);
         return scale * scale * e * r * r;

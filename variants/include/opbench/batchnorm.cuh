@@ -1,4 +1,4 @@
-// The arithmetic of batch normalisation's gradient, whichever threads share a channel.
+// The arithmetic of the gradient of batch normalisation, independent of which threads share a channel.
 #pragma once
 
 namespace opbench {
@@ -8,7 +8,8 @@ template <bool relu>
 struct ChannelGradient {
     float mean, rstd, factor, shift;
 
-    // The gradient that the ReLU passes on: zero where the ReLU was inactive. `centred` is the input minus the mean.
+    // Return the gradient after the ReLU's mask: zero where the ReLU was inactive. `centred` is the input minus the
+    // mean.
     __device__ __forceinline__ float passed(float centred, float gradient) const {
         if constexpr (relu)
             return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;

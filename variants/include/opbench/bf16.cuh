@@ -1,4 +1,4 @@
-// bf16 as bits: two numbers in a register, and their floats.
+// bf16 as bits: two numbers in a register, and their conversion to floats.
 #pragma once
 
 namespace opbench {

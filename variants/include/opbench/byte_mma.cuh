@@ -1,5 +1,5 @@
-// Products of 8-bit operands by mma.sync: 16 x 8 x 32, for the main loop of stages.cuh. Fragments lie in registers as
-// those of 16-bit operands do, with two neighbours along k in the place of one number.
+// Products of 8-bit operands by mma.sync: 16 x 8 x 32, for the main loop of stages.cuh. Fragments have the register
+// layout of 16-bit operands, with two neighbouring elements along k instead of one.
 #pragma once
 #include <opbench/bytes.cuh>
 #include <opbench/tile.cuh>
@@ -27,7 +27,8 @@ __device__ __forceinline__ void mma_bytes(int (&sum)[4], const unsigned (&a)[4],
 }
 #undef OPBENCH_MMA
 
-// The policy of a product (see products.cuh), with sums of type `Sum`. Sums of steps of 128 k are promoted on request.
+// The policy of a product (see products.cuh), with sums of type `Sum`. Sums over 128 elements of k are promoted on
+// request.
 template <Bytes types, class Sum, int promoted_ = 0>
 struct ByteProduct {
     typedef unsigned char T;

@@ -1,7 +1,8 @@
 // Products of 8-bit operands by wgmma, for the ring of ring.cuh. Both operands are stored by k, in rows of 128 bytes.
 //
-// Hopper aligns the products of 8-bit floats, and the sum so far, to the largest of them and keeps about 14 bits as it
-// adds: the sums are floats of which about 13 digits count. `drain_promoted` therefore starts them anew at each stage.
+// When Hopper's tensor cores add products of 8-bit floats, they align the products and the previous sum to the largest
+// of them and keep about 14 bits. So only about 13 bits of the float sums are significant. `drain_promoted` therefore
+// starts sums from zero in each stage.
 #pragma once
 #include <opbench/bytes.cuh>
 #include <opbench/ring.cuh>
@@ -46,7 +47,7 @@ __device__ __forceinline__ void wgmma_bytes(int (&d)[count], unsigned long long 
 }
 // clang-format on
 
-// sum[i] += a * b of one stage: `tiles` times 64 rows of a, columns of b, 128 bytes of k.
+// sum[i] += a * b of one stage: `tiles` times 64 rows of a, the columns of b, 128 bytes of k.
 template <Bytes types, class Sum, int tiles, int count>
 __device__ __forceinline__ void multiply_bytes(Sum (&sum)[tiles][count], unsigned a, unsigned b, int add) {
     const unsigned long long rows = descriptor(a), columns = descriptor(b);
@@ -57,8 +58,8 @@ __device__ __forceinline__ void multiply_bytes(Sum (&sum)[tiles][count], unsigne
             wgmma_bytes<types>(sum[i], rows + i * (64 * 128 / 16) + slice * 2, columns + slice * 2, add || slice > 0);
 }
 
-// The producer thread: fill the stages of all tiles, 128 rows of a and `columns` of b by 128 bytes of k. Each block of
-// a cluster fetches its part of b for all blocks.
+// The producer thread: fill the stages of all tiles, each with 128 rows of a and `columns` columns of b by 128 bytes of
+// k. Each block of a cluster loads its part of b for all blocks.
 template <int columns, int blocks, class Ring, class Walk>
 __device__ __forceinline__ void fill_tiles(Ring& ring, const Walk& walk, int steps, const TensorMap* map_a,
                                            const TensorMap* map_b) {
@@ -73,7 +74,7 @@ __device__ __forceinline__ void fill_tiles(Ring& ring, const Walk& walk, int ste
 }
 
 // Like Ring::drain, but promote(step) may read the sums of each stage: they are complete, and the stage is released.
-// The other warpgroup's products run meanwhile.
+// Meanwhile the products of the other warpgroup run.
 template <int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
 __device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks, readers, copied>& ring, int steps,
                                                const Multiply& multiply, const Promote& promote) {
@@ -89,9 +90,9 @@ __device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks,
     }
 }
 
-// The same with two sets of sums: one is promoted while the other one is in flight. multiply and promote take the set,
-// a Choice. After `turns` steps, an even number, none is in flight, as ptxas serialises wgmma whose sums are read in
-// the next turn of a loop. With one turn, the second set is not used.
+// The same with two sets of sums: one is promoted while the other one is computed. multiply and promote take the set, a
+// Choice. After every `turns` steps, an even number, no set is being computed, because ptxas serialises wgmma whose
+// sums are read in the next iteration of a loop. With one turn, the second set is not used.
 template <int turns, int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
 __device__ __forceinline__ void drain_promoted_in_turns(Ring<stages, stage_bytes, blocks, readers, copied>& ring,
                                                         int steps, const Multiply& multiply, const Promote& promote) {

@@ -1,13 +1,14 @@
-// Sums whose depth is split over the blocks of a cluster. Each block leaves its part of a tile in its shared memory and
-// adds some rows of all parts in the order of the blocks: no part reaches memory, and there is no second launch.
+// Sums whose depth is split over the blocks of a cluster. Each block stores its partial sums of a tile in its shared
+// memory, and adds some rows of all partial sums in the order of the blocks. So no partial sum is written to global
+// memory, and there is no second launch.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/gradients.cuh>
 
 namespace opbench {
 
-// As store_gradient, for the `split` blocks of a cluster, which have the same tile; all threads of them call it. `warp`
-// has the first row and column of the warp's part of the tile.
+// As store_gradient, for the `split` blocks of a cluster, which compute the same tile; all their threads call it.
+// `warp` holds the first row and column of the warp's part of the tile.
 template <class Block, int split, Epilogue epilogue, class Out, class Warp, class Rows = SameRows>
 __device__ __forceinline__ void store_cluster_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
                                                        const Out* other, const Warp& warp, const BlockPlace& tile,
@@ -46,7 +47,7 @@ __device__ __forceinline__ void store_cluster_gradient(const typename Block::Sum
                     out[to + i] = Out(finished<epilogue>(total[i], epilogue == plain ? 0.0f : (float)other[to + i]));
         }
     }
-    cluster_sync();  // the other blocks have read what this block wrote
+    cluster_sync();  // the other blocks have read the sums of this block
 }
 
 }  // namespace opbench

@@ -47,7 +47,7 @@ template <class Block, bool aligned>
 struct JoinedAndFilters {
     typedef typename Block::T T;
     typedef JoinedWindows<Block::bm> Windows;
-    static constexpr bool endless = false;  // a branch needs fewer registers than copying zeros beyond the end
+    static constexpr bool endless = false;  // a branch needs fewer registers than copying zeros after the end
     static constexpr int vec = Block::vec, fill_rows = Block::threads / chunks;
     static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
 
@@ -107,7 +107,7 @@ struct JoinedAndFilters {
                        taps.i < taps.r && l * fill_rows < filters_left ? 16 : 0);
     }
 
-    // If channels are no whole chunks, a chunk spans filter positions, so its elements are copied one by one.
+    // If channels are not whole chunks, a chunk spans filter positions, so its elements are copied one by one.
     __device__ __forceinline__ void copy_elements(unsigned char* to) const {
         constexpr int per_word = 4 / sizeof(T);
         Taps at = taps;

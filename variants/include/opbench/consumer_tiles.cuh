@@ -12,11 +12,12 @@ __device__ __forceinline__ void multiply_tiles(Ring& ring, const Tiles<bm, bn, g
                                                const Finish& finish) {
     multiply_tiles<format, by_n>(ring, walk, steps, [](auto&) {}, finish);
 }
-// The same, but before it is finished, combine(sums) reads the stages that follow the tile's products.
+// The same, but combine(sums) is called before the sums are finished; it reads the stages that follow the tile's
+// products.
 template <Format format, bool by_n, class Ring, int bm, int bn, int group, int blocks, class Combine, class Finish>
 __device__ __forceinline__ void multiply_tiles(Ring& ring, const Tiles<bm, bn, group, blocks>& walk, int steps,
                                                const Combine& combine, const Finish& finish) {
-    constexpr int tiles = bm / 128;  // of 64 rows
+    constexpr int tiles = bm / 128;  // tiles of 64 rows
     const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
     float sum[tiles][bn / 2];
     walk.for_each_tile([&](TilePlace tile) {
@@ -29,9 +30,9 @@ __device__ __forceinline__ void multiply_tiles(Ring& ring, const Tiles<bm, bn, g
     });
 }
 
-// Operands of the output's shape in bf16, which an epilogue reads. They follow a tile's products in the ring, so that
-// they arrive while other tiles are computed: some stages for each operand, with slabs of bm rows of 64 columns. The
-// maps' boxes are 64 x bm.
+// bf16 operands of the output's shape, which an epilogue reads. They follow a tile's products in the ring, so that they
+// are loaded while other tiles are computed. Each operand uses some stages, which contain tiles of bm rows and 64
+// columns. The maps' boxes are 64 x bm.
 template <int bm, int bn>
 struct OperandStages {
     static constexpr int slab_bytes = bm * 128, slabs = (bn + 63) / 64, fitting = (bm + slabs * 64) / bm,
@@ -48,7 +49,7 @@ struct OperandStages {
         };
         ring.fill(per_operand, copy_slabs, 0, per_stage * slab_bytes);
     }
-    // A consumer warpgroup: sum = combine(sum, operand) in its rows of the tile.
+    // A consumer warpgroup: sum = combine(sum, operand) for its rows of the tile.
     template <class Ring, int tiles, int count, class Combine>
     __device__ __forceinline__ static void combine(Ring& ring, float (&sum)[tiles][count], const Combine& combine) {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;

@@ -1,12 +1,14 @@
-// Parts of a decoding step: blocks that share the tokens of a sequence leave averages, which one more kernel merges.
+// Partial results of a decoding step: blocks that share the tokens of a sequence store averages, which another kernel
+// merges.
 #pragma once
 
 namespace opbench {
 
-constexpr float no_score = -1e30f;  // below any score; its difference from itself is 0
+constexpr float no_score = -1e30f;  // below any score; unlike -infinity, its difference from itself is 0, not NaN
 
-// Merge the parts of one sequence and head, whose row is blockIdx.y * gridDim.x + blockIdx.x, into `depth` elements.
-// averages [rows][parts][depth], not yet divided by their sums; statistics [rows][parts]: maximum and sum of weights
+// Merge the partial results of one sequence and head into `depth` elements; their row is blockIdx.y * gridDim.x +
+// blockIdx.x. averages [rows][parts][depth], not yet divided by their sums; statistics [rows][parts]: maximum and sum
+// of weights
 template <int depth, class T>
 __device__ __forceinline__ void merge_parts(const float* averages, const float2* statistics, T* out, int parts) {
     const size_t row = (size_t)blockIdx.y * gridDim.x + blockIdx.x;

@@ -1,5 +1,5 @@
 // Load two matrices stored by rows of the depth, a [depth][m] and b [depth][n], as in a weight gradient, whose depth is
-// the batch. Both are copied without a change, and transposed between shared memory and registers.
+// the batch. Both are copied in their stored order, and transposed between shared memory and registers.
 #pragma once
 
 #include <opbench/epilogue.cuh>
@@ -12,16 +12,16 @@ template <class Block, int width, int base>
 struct Wide {
     static constexpr int in_row = width / Block::vec, fill_rows = Block::threads / in_row;
     static constexpr int passes = Block::bk / fill_rows;
-    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
+    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes only 16-bit elements
     static_assert(Block::wk == 1 && in_row >= 8 && Block::bk % fill_rows == 0 && fill_rows % 4 == 0,
                   "whole lines of 128 bytes, copied in whole passes");
 
-    // Bank conflicts are avoided for ldmatrix, which reads one chunk of eight rows, and for eight lanes that read two
-    // neighbouring chunks of every other row.
+    // The swizzle avoids bank conflicts for ldmatrix, which reads one chunk of eight rows, and for eight lanes that
+    // read two neighbouring chunks of every other row.
     __device__ __forceinline__ static int swizzled_offset(int row, int chunk) {
         return base + (row * in_row + (chunk ^ row % 8)) * 16;
     }
-    // The address of the l-th pass of a thread whose first chunk is at `to`.
+    // Return the address of the l-th pass of a thread whose first chunk is at `to`.
     __device__ __forceinline__ static int pass(int to, int l) {
         return (to ^ (fill_rows % 8 == 0 || l % 2 == 0 ? 0 : 64)) + l * Block::threads * 16;
     }
@@ -49,7 +49,8 @@ struct DepthRows {
         rows_left = end - start - row, columns_left = columns - first - chunk * Block::vec;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
-        constexpr int unrolled = aligned ? 16 : 1;  // the element-by-element path would need too many registers
+        // unrolling the element-by-element path would need too many registers
+        constexpr int unrolled = aligned ? 16 : 1;
 #pragma unroll unrolled
         for (int l = 0; l < Own::passes; ++l) {
             const int row = l * Own::fill_rows;
@@ -63,7 +64,7 @@ struct DepthRows {
         }
         from += (size_t)Block::bk * columns, rows_left -= Block::bk;
     }
-    // The column of ones; the rest of its chunk is zero. It has as many rows as the other operand.
+    // Write the column of ones; the rest of its chunk is zero. It has as many rows as the other operand.
     __device__ __forceinline__ void one(unsigned char* at) const {
         *reinterpret_cast<uint4*>(at) = make_uint4(0u, 0u, 0u, 0u);
         if (columns_left == 0) *reinterpret_cast<T*>(at) = T(1.0f);
@@ -78,7 +79,7 @@ struct DepthRows {
 // Fill a stage of two such matrices.
 template <class Block, class A, class B>
 struct BothByDepth {
-    static constexpr bool endless = true;  // brings zeros beyond the end of the depth
+    static constexpr bool endless = true;  // copies zeros after the end of the depth
     unsigned char* const memory;
     A a;
     B b;
@@ -103,18 +104,19 @@ struct DepthOrder {
     }
 };
 
-// The part of a warp, which reads fragments of such stages.
+// A warp that reads fragments of such stages.
 template <class Block>
 struct DepthWarp {
-    // The words of a chunk belong to several tiles; a product that multiplies its operands in place needs one tile's.
+    // The words of a chunk belong to several tiles; a product that multiplies its operands in place needs words of one
+    // tile.
     static constexpr bool words = WideA<Block>::words, by_chunks = words && Block::Product::rewrites;
     typedef DepthOrder<by_chunks> Order;
     static_assert(!by_chunks || Block::wm % 32 == 0 && Block::wn % 32 == 0, "eight lanes read 32 columns");
     int m, n;  // the warp's first row and column
     unsigned a_at, b_at;
 
-    // Lane l reads one chunk of a row of 16 in depth, or reads rows 2 (l % 4) and the next: chunk l / 4, or the word of
-    // column l / 4. Any order of the depth is valid if both operands use it.
+    // Lane l reads one chunk of a row of 16 in depth; or it reads rows 2 (l % 4) and the next one, either chunk l / 4
+    // or the word of column l / 4. Any order of the depth is valid if both operands use it.
     __device__ __forceinline__ DepthWarp() {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         m = warp / Block::warps_n * Block::wm, n = warp % Block::warps_n * Block::wn;

@@ -1,4 +1,4 @@
-// Multiply few rows by a layer's weights: the weights are the rows of wgmma and are streamed, the batch is its columns.
+// Multiply few rows by a layer's weights: the weights are the rows of wgmma and are streamed; the batch is its columns.
 #pragma once
 #include <opbench/sums.cuh>
 #include <opbench/wgmma.cuh>
@@ -14,7 +14,7 @@ struct FewRows {
     static constexpr int stage_bytes = weight_bytes + batch * 128;
     static constexpr int share = batch / split,
                          count = share * rows / 128;                   // columns per block; outputs per thread
-    static constexpr int pitch = rows + 4;                             // columns 4 apart use other banks
+    static constexpr int pitch = rows + 4;                             // columns that are 4 apart use other banks
     static constexpr int piece = share * pitch * 4;                    // bytes that a block receives from another
     static constexpr int received_at = split > 1 ? split * piece : 0;  // after the block's own sums
     static_assert(received_at + split * piece <= stages * stage_bytes, "sums meet where the stages were");
@@ -29,8 +29,8 @@ struct FewRows {
     // The output that this thread finishes for all of its columns.
     __device__ __forceinline__ static int own() { return first() + threadIdx.x % rows; }
 
-    // Call finish(sum, early(column, own()), column) for each column of the batch; loads of early() overlap those of
-    // the weights.
+    // Call finish(sum, early(column, own()), column) for each column of the batch; the loads of early() overlap those
+    // of the weights.
     template <class Early, class Finish>
     __device__ __forceinline__ static void multiply(unsigned char* shared, const TensorMap* map_weights,
                                                     const TensorMap* map_batch, int m, int outputs, int depth,
@@ -41,7 +41,8 @@ struct FewRows {
         const int rank = split > 1 ? (int)cluster_rank() : 0;
         const int all = (depth + deep - 1) / deep, begin = all * rank / split;
         const int steps = all * (rank + 1) / split - begin, ahead = min(steps, stages);
-        const int head = min(ahead, 4);  // weights to request first: with more, the first batch would wait
+        // weights that are requested first: with more, the first part of the batch would have to wait
+        const int head = min(ahead, 4);
         const auto fetch_weights = [&](int step) {
             const unsigned to = memory + step % stages * stage_bytes, barrier = full + 8 * (step % stages);
             arrive_expect(barrier, stage_bytes);
@@ -74,7 +75,7 @@ struct FewRows {
                 others[i] = finishes && column < columns ? early(rank * share + column, own()) : 0.0f;
             }
         };
-        constexpr bool at_once = count + tiles * batch / 2 <= 160;  // if registers allow
+        constexpr bool at_once = count + tiles * batch / 2 <= 160;  // if there are enough registers
         if constexpr (at_once) look();
         float sum[tiles][batch / 2] = {};
         if (threadIdx.x == 128) {
@@ -96,7 +97,7 @@ struct FewRows {
                     multiply_stage<operand>(sum, stage, stage + weight_bytes, step > 0);
                 } else {
 #pragma unroll
-                    for (int i = 0; i < 4 * tiles; ++i)  // 16 elements of the depth
+                    for (int i = 0; i < 4 * tiles; ++i)  // 16 elements of the depth per tile
                         wgmma<operand, true>(sum[i % tiles], descriptor(stage + i % tiles * 8192) + i / tiles * 128,
                                              descriptor(stage + weight_bytes) + i / tiles * 2, step > 0 || i >= tiles);
                 }
@@ -109,7 +110,7 @@ struct FewRows {
         __syncwarp();
         if (warp < 4) named_barrier_sync(1, 128);  // all stages of this block have been read
         if constexpr (split > 1) cluster_arrive();
-        if (warp < 4) {  // to [column][row], so that each block's share is contiguous
+        if (warp < 4) {  // store to [column][row], so that each block's share is contiguous
             float* const own_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
             for (int i = 0; i < tiles * batch / 2; ++i) {
@@ -120,7 +121,7 @@ struct FewRows {
         }
         fence_async();
         __syncwarp();
-        if constexpr (split > 1) cluster_wait();  // and in the other blocks
+        if constexpr (split > 1) cluster_wait();  // the stages of the other blocks have been read, too
         __syncthreads();
         if (split > 1 && threadIdx.x == 0) {
             if (columns > 0) arrive_expect(met, (split - 1) * columns * pitch * 4);
@@ -145,7 +146,7 @@ struct FewRows {
             }
             finish(total, others[i], rank * share + column);
         }
-        if constexpr (split > 1) cluster_sync();  // the sent sums have been read
+        if constexpr (split > 1) cluster_sync();  // the other blocks have received the sums
     }
 };
 

@@ -1,24 +1,25 @@
 // A float matrix product on CUDA cores whose operands are both contiguous along the depth: [rows][depth] by
-// [columns][depth]. Both are transposed on their way into shared memory.
+// [columns][depth]. Both are transposed while they are stored to shared memory.
 #pragma once
 
 #include <opbench/float_tile.cuh>
 
 namespace opbench {
 
-// The partition of a block's bm x bn outputs: a thread has tm x tn outputs in groups of 4 x 4, 4 * lanes_m rows and
-// 4 * lanes_n columns apart; a warp has 8 x 4 threads.
+// The partition of a block's bm x bn outputs: a thread has tm x tn outputs in groups of 4 x 4, which are 4 * lanes_m
+// rows and 4 * lanes_n columns apart; a warp has 8 x 4 threads.
 template <int bm, int bn, int bk, int tm, int tn>
 struct ColumnTiles {
     static constexpr int threads = bm * bn / (tm * tn);
-    // The threads that should be resident on a multiprocessor; leaves 255, 128 or 168 registers per thread.
+    // The number of threads that should be resident on a multiprocessor; this leaves 255, 128 or 168 registers per
+    // thread.
     static constexpr int resident = tm * tn > 64 ? 256 : bm > 64 ? 512 : 384;
     static constexpr int lanes_m = 8, lanes_n = 4, warps_n = bn / (lanes_n * tn);
     static constexpr int a_passes = bm * bk / (4 * threads), b_passes = bk * bn / (4 * threads);  // float4 per thread
     static constexpr int step = threads / (bk / 4);  // rows from one pass to the next
 };
 
-// a [m][k], b [n][k], out [m][n] = a * b, with `biased` plus bias[n], clipped at zero with `relu`.
+// Compute out [m][n] = a [m][k] * b [n][k]; with `biased` plus bias[n]; with `relu` negative results become 0.
 template <int bm, int bn, int bk, int tm, int tn, bool biased, bool relu>
 __device__ __forceinline__ void multiply_by_columns(const float* __restrict__ a, const float* __restrict__ b,
                                                     const float* __restrict__ bias, float* __restrict__ out, int m,
@@ -34,21 +35,22 @@ __device__ __forceinline__ void multiply_by_columns(const float* __restrict__ a,
     const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
     const int tiles_n = (n + bn - 1) / bn;
     const int row0 = blockIdx.x / tiles_n * bm, col0 = blockIdx.x % tiles_n * bn;
-    // Lanes that differ in bit 0 read the same words of a, lanes that differ in bit 1 those of b: the float4 reads of
-    // a half-warp then take one pass over the banks instead of two (the lane order of S. Gray's maxas).
+    // Lanes that differ only in bit 0 read the same words of a; lanes that differ only in bit 1 read the same words of
+    // b. The float4 loads of a half-warp then take one pass over the banks instead of two (lane order of S. Gray's
+    // maxas).
     const int down = warp / Tiles::warps_n * Tiles::lanes_m * tm + (lane / 2 % Tiles::lanes_m) * 4;
     const int across = warp % Tiles::warps_n * Tiles::lanes_n * tn + (lane % 2 + lane / 16 * 2) * 4;
-    // If 4 divides the row length, four neighbours are all inside or all outside, and aligned.
+    // If the row length is a multiple of 4, four neighbours are all inside or all outside, and aligned.
     const bool k_aligned = k % 4 == 0, n_aligned = n % 4 == 0;
 
-    // This thread loads float4 number tid, tid + Tiles::threads, ... of each tile, counted by rows.
+    // This thread loads float4 number tid, tid + Tiles::threads, ... of each tile; they are numbered row by row.
     const int a_row = tid / (bk / 4), a_k = tid % (bk / 4) * 4;
     const float* a_from = a + (size_t)(row0 + a_row) * k + a_k;
     const int a_rows = m - row0 - a_row;
     const float* b_from = b + (size_t)(col0 + a_row) * k + a_k;
     const int b_cols = n - col0 - a_row;
     float4 a_next[Tiles::a_passes], b_next[Tiles::b_passes];
-    const auto fetch = [&](int k_left) {  // k_left: the depth that is not yet loaded
+    const auto fetch = [&](int k_left) {  // k_left: elements of the depth that are not loaded yet
         const int a_left = k_left - a_k;
         if (k_aligned) {
 #pragma unroll
@@ -86,8 +88,8 @@ __device__ __forceinline__ void multiply_by_columns(const float* __restrict__ a,
         for (int r = 0; r < tm; r += 4)
             *reinterpret_cast<float4*>(&a_part[r]) =
                 *reinterpret_cast<const float4*>(&a_tiles[buffer][i * bm + swizzle<bk>(i, down) + r * Tiles::lanes_m]);
-        // Bit 4 of `across` is 0 and c * Tiles::lanes_n has no lower bit: the xor can be applied to each part alone, to
-        // the second one at compile time.
+        // Bit 4 of `across` is 0, and c * Tiles::lanes_n has no lower bit: so the xor can be applied to each part
+        // separately, to the second one at compile time.
         const int low = swizzle<bk>(i, 0) % 16, high = swizzle<bk>(i, 0) / 16 * 16;
 #pragma unroll
         for (int c = 0; c < tn; c += 4)

@@ -4,8 +4,8 @@
 
 namespace opbench {
 
-// Load up to `lines` lines of `length` numbers, `stride` apart, of which `there` lines and `left` numbers exist, to
-// to[lines][pitch]; others are zero. With `with_ones`, column `ones` is set to 1.
+// Load up to `lines` lines of `length` elements, `stride` apart, to to[lines][pitch]. Only `there` lines and `left`
+// elements exist; others become zero. With `with_ones`, column `ones` is set to 1.
 template <int threads, int lines, int length, int pitch, bool in_fours, bool with_ones = false, class T>
 __device__ __forceinline__ void bring_rows(float* to, const T* __restrict__ from, int stride, int there, int left,
                                            int ones = -1) {
@@ -48,8 +48,8 @@ __device__ __forceinline__ void bring_rows(float* to, const T* __restrict__ from
     }
 }
 
-// Load `count` lines of an image of `height` lines of `numbers` numbers, from line `first` on, to to[count][pitch]. A
-// line begins `left` numbers before the image's. Numbers outside of the image are zero.
+// Load `count` lines, from line `first` on, of an image with `height` lines of `numbers` elements, to to[count][pitch].
+// A line begins `left` elements before the image's line. Elements outside of the image become zero.
 template <int threads, int count, int length, int pitch, int left, int numbers, int height, class T>
 __device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ from, int first) {
     constexpr int vec = numbers % 4 == 0 && left % 4 == 0 ? 4 : 1, per_line = length / vec, all = count * per_line;
@@ -92,8 +92,8 @@ __device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ fro
     }
 }
 
-// Load `count` neighbours from shared memory by the widest loads that `count` and the distance of two such groups
-// allow, a multiple of `distance` floats.
+// Load `count` neighbours from shared memory by the widest loads that `count` and the distance between such groups
+// allow. The distance is a multiple of `distance` floats.
 template <int distance, int count>
 __device__ __forceinline__ void load_group(float (&to)[count], const float* from) {
     constexpr int vec = count % 4 == 0 && distance % 4 == 0 ? 4 : count % 2 == 0 && distance % 2 == 0 ? 2 : 1;

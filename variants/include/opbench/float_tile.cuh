@@ -8,12 +8,12 @@ __device__ __forceinline__ float4 load4(const float* __restrict__ p, bool inside
     return inside ? *reinterpret_cast<const float4*>(p) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-// Load four neighbours of which only the first `left` exist; the others are zero. p has any alignment.
+// Load four neighbours of which only the first `left` exist; the others become zero. p has any alignment.
 __device__ __forceinline__ float4 load_upto4(const float* __restrict__ p, int left) {
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
-// Load four neighbours of a row of n columns from column `col` on. `aligned`: 4 divides n.
+// Store four neighbours to a row of n columns, from column `col` on. `aligned`: n is a multiple of 4.
 __device__ __forceinline__ void store_upto4(float* p, const float* v, int col, int n, bool aligned) {
     if (aligned) {
         if (col < n) *reinterpret_cast<float4*>(p) = *reinterpret_cast<const float4*>(v);
@@ -24,8 +24,9 @@ __device__ __forceinline__ void store_upto4(float* p, const float* v, int col, i
     }
 }
 
-// The column of (k, i) in a transposed tile [bk][...]. Lanes that hold a float4 along k would store to the same banks;
-// the xor spreads them over all 32 banks. It is a multiple of 4, so four neighbours stay together for float4 reads.
+// Return the column of (k, i) in a transposed tile [bk][...]. Lanes that hold a float4 along k would store to the same
+// banks; the xor distributes them over all 32 banks. It is a multiple of 4, so four neighbours stay together for float4
+// loads.
 template <int bk>
 __device__ __forceinline__ int swizzle(int k, int i) {
     return i ^ (k / 4 * (128 / bk));
@@ -41,8 +42,8 @@ __device__ __forceinline__ void store_transposed(float* tile, int width, int k, 
     p[3 * width] = v.w;
 }
 
-// One step of depth bk: 8 x 8 outputs per thread as four 4 x 4 squares, lanes_m and lanes_n lanes apart, so that every
-// load from shared memory has 16 bytes and no bank conflict.
+// One step of depth bk: 8 x 8 outputs per thread as four 4 x 4 squares, which are 4 * lanes_m rows and 4 * lanes_n
+// columns apart, so that every load from shared memory has 16 bytes and no bank conflict.
 template <int lanes_m, int lanes_n, int bk, int a_pitch, int b_pitch>
 __device__ __forceinline__ void multiply_squares(const float (&a)[bk][a_pitch], const float (&b)[bk][b_pitch], int row,
                                                  int column, float (&sum)[8][8]) {
@@ -68,8 +69,8 @@ struct SquareTiles {
     static constexpr int lanes_m = 4, lanes_n = 8, warps_n = bn / 64;
 };
 
-// The main loop over two buffers in shared memory: load(step) fetches a step into registers while the step before is
-// multiplied, store(buffer) then fills the other buffer.
+// The main loop over two buffers in shared memory: load(step) loads a step into registers while the previous step is
+// multiplied; store(buffer) then fills the other buffer.
 template <class Tiles, int bk, int a_pitch, int b_pitch, class Load, class Store>
 __device__ __forceinline__ void multiply_steps(const float (&a)[2][bk][a_pitch], const float (&b)[2][bk][b_pitch],
                                                int row, int column, int steps, float (&sum)[8][8], const Load& load,
@@ -85,8 +86,8 @@ __device__ __forceinline__ void multiply_steps(const float (&a)[2][bk][a_pitch],
     }
 }
 
-// This thread's share of a step of a [rows][depth]: loaded along the depth, stored transposed. The tile has 4 floats of
-// padding, so that these stores have no bank conflict.
+// This thread's share of a step of a [rows][depth]: it is loaded along the depth and stored transposed. The tile has 4
+// floats of padding, so that these stores have no bank conflict.
 template <int threads, int bm, int bk>
 struct TransposedRows {
     static constexpr int loads = bm * bk / threads;
@@ -106,7 +107,7 @@ struct TransposedRows {
     }
 };
 
-// Store this thread's float4 of a tile, which `threads` threads hold in the order of its rows.
+// Store this thread's float4 of a tile; `threads` threads hold them in the order of the tile's rows.
 template <int threads, int bk, int columns, int loads>
 __device__ __forceinline__ void store_quads(float (&tile)[bk][columns], const float4 (&next)[loads]) {
 #pragma unroll
@@ -116,9 +117,9 @@ __device__ __forceinline__ void store_quads(float (&tile)[bk][columns], const fl
     }
 }
 
-// Store the sums of multiply_squares to out [n][k][plane]: row0 + row is a filter k, column0 + column a pixel, of
-// which `columns` exist. A group of 4 columns stays within one image and is 16-byte aligned if 4 divides the plane
-// (`plane4`).
+// Store the sums of multiply_squares to out [n][k][plane]: row0 + row is a filter k, column0 + column a pixel, of which
+// `columns` exist. If the plane is a multiple of 4 (`plane4`), a group of 4 columns stays within one image and is
+// 16-byte aligned.
 template <int lanes_m, int lanes_n, bool plane4, class Plane>
 __device__ __forceinline__ void store_planes(const float (&sum)[8][8], float* out, int row0, int row, long long column0,
                                              int k, Plane plane, long long columns) {
@@ -150,7 +151,8 @@ __device__ __forceinline__ void store_planes(const float (&sum)[8][8], float* ou
     }
 }
 
-// weight [k][depth] -> packed [depth][pitch], zero beyond k, so that the main kernel's loads are contiguous, 16 bytes.
+// weight [k][depth] -> packed [depth][pitch], with zeros after filter k, so that the main kernel's loads are contiguous
+// and 16 bytes.
 __device__ __forceinline__ void pack_columns(const float* __restrict__ weight, float* __restrict__ packed, int k,
                                              int depth, int pitch) {
     __shared__ float tile[32][33];

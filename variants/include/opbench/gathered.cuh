@@ -5,8 +5,8 @@
 
 namespace opbench {
 
-// Elements [first, first + 64) of the window that begins at `from`, pixel (y, x) of an image h x w. They are 0 if the
-// window is not `there` or the pixel is outside of the image.
+// Load elements [first, first + 64) of the window that begins at `from`, pixel (y, x) of an image h x w. They are 0 if
+// `there` is false or the pixel is outside of the image.
 template <int channels, int filter_rows, int filter_columns, class T>
 __device__ __forceinline__ void gather_window(T (&v)[64], int first, const T* from, int y, int x, int h, int w,
                                               bool there) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ unsigned largest_of(const T (&x)[count]) {
     for (int i = 0; i < count; ++i) magnitude = max(magnitude, __float_as_uint(fabsf(widen(x[i]))));
     return magnitude;
 }
-// Write eight scaled numbers as 16 bytes of each plane.
+// Write eight scaled elements as 16 bytes of each plane.
 template <int planes>
 __device__ __forceinline__ void write_eight(const float* x, float scale, unsigned char* to, int plane_bytes) {
     union {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void write_eight(const unsigned short* x, float, unsi
     *reinterpret_cast<uint4*>(to) =
         make_uint4(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
 }
-// Write row `line` of an operand from its 64 numbers.
+// Write row `line` of an operand from its 64 elements.
 template <int planes, class T>
 __device__ __forceinline__ void write_row(const T (&v)[64], float scale, unsigned char* to, int line, int plane_bytes) {
 #pragma unroll

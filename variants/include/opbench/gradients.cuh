@@ -1,7 +1,7 @@
-// The epilogue of a gradient. For an image's gradient: add an existing gradient, set it to 0 where the ReLU of the
-// forward pass was inactive, both in this order, or multiply it by the slope of GELU by tanh; the other operands have
-// the output's shape and are read at the output's index. For a weight gradient: add the partial sums of the weights and
-// of the bias in a fixed order.
+// The epilogue of a gradient. For an image's gradient: add an existing gradient; set the gradient to 0 where the ReLU
+// of the forward pass was inactive; do both in this order; or multiply by the slope of GELU (by tanh). The other
+// operands have the output's shape and are read at the output's index. For a weight gradient: add the partial sums of
+// the weights and of the bias in a fixed order.
 #pragma once
 
 #include <opbench/activations.cuh>
@@ -31,7 +31,7 @@ __device__ __forceinline__ float finished_at(float sum, const SkipAndOut<T>& oth
     return finished<mask>(finished<add>(sum, (float)other.skip[at]), (float)other.out[at]);
 }
 
-// Elements that one load or store of 8 or 16 bytes moves.
+// The elements of one load or store of 8 or 16 bytes.
 template <class T, int count>
 union __align__(sizeof(T) * count) Elements {
     T at[count];
@@ -54,7 +54,7 @@ union __align__(sizeof(T) * count) Elements {
     }
 };
 
-// to[0 .. vec) from sums and other[0 .. vec), both in whole vectors.
+// Compute to[0 .. vec) from sums and other[0 .. vec), with loads and stores of whole vectors.
 template <Epilogue epilogue, int vec, class Out>
 __device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], const Out* other) {
     Elements<Out, vec> packed;
@@ -75,7 +75,8 @@ __device__ __forceinline__ void finish_vector(Out* to, const float (&sum)[vec], 
     finish_vector<mask>(to, both, other.out);
 }
 
-// to[0 .. 3] from sums and other[0 .. 3], as one store if 4 divides the row length; only `left` of them exist.
+// Compute to[0 .. 3] from sums and other[0 .. 3]. This is one store if the row length is a multiple of 4; only the
+// first `left` elements exist.
 template <Epilogue epilogue>
 __device__ __forceinline__ void finish_four(float* to, const float4& sum, const float* other, int left, bool divide) {
     const float v[4] = {sum.x, sum.y, sum.z, sum.w};
@@ -88,8 +89,8 @@ __device__ __forceinline__ void finish_four(float* to, const float4& sum, const 
     }
 }
 
-// As store_tile: out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory. That
-// memory has floats here, so that a sum is rounded once, after the epilogue.
+// As store_tile: store out[row][column] for the warp's part that begins at (row0, column0), through the stages' memory.
+// Here that memory holds floats, so that a sum is rounded only once, after the epilogue.
 template <class Block, Epilogue epilogue, class Out, class Other, class Rows = SameRows>
 __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, unsigned char* memory, Out* out,
                                                const Other& other, int row0, int column0, int rows, int columns,
@@ -127,7 +128,8 @@ __device__ __forceinline__ void store_gradient(const typename Block::Sums& sum, 
     }
 }
 
-// out[] = sum of parts[z][] in index order, then the epilogue. A thread has one element, or four if 4 divides them.
+// Add parts[z][] in index order, apply the epilogue, and store to out[]. A thread has one element, or four if `total`
+// is a multiple of 4.
 template <int parts_, Epilogue epilogue, class Out>
 __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out, const Out* other, int total) {
     const int index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -149,7 +151,7 @@ __device__ __forceinline__ void add_gradient_parts(const float* parts, Out* out,
     }
 }
 
-// Store the sums of one column to to[row], if the warp's part that begins at (row0, column0) has the column.
+// Store the sums of one column in to[row], if the warp's part that begins at (row0, column0) contains the column.
 template <class Block, class Order>
 __device__ __forceinline__ void store_column(const typename Block::Sums& sum, float* to, int row0, int column0,
                                              int rows, int column) {
@@ -162,8 +164,8 @@ __device__ __forceinline__ void store_column(const typename Block::Sums& sum, fl
     }
 }
 
-// dweight[row][column] = sum of parts[z][row][column] in index order; the last blocks compute dbias[row] from
-// bias_parts[z][row].
+// Compute dweight[row][column] as the sum of parts[z][row][column] in index order; the last blocks compute dbias[row]
+// from bias_parts[z][row].
 template <int parts_, bool with_bias>
 __device__ __forceinline__ void add_weight_parts(const float* parts, const float* bias_parts, float* dweight,
                                                  float* dbias, int rows, int columns) {
@@ -179,7 +181,7 @@ __device__ __forceinline__ void add_weight_parts(const float* parts, const float
     add_partials<parts_, false, false>(parts, (const float*)nullptr, dweight, rows * columns, columns);
 }
 
-// One position of filters [k][positions][c] to a place of [c][places][k], in blocks of 32 x 8 threads.
+// Copy one position of filters [k][positions][c] to a place of [c][places][k], in blocks of 32 x 8 threads.
 template <class T>
 __device__ __forceinline__ void turn_position(const T* filters, T* turned, int k, int c, int positions, int position,
                                               int places, int place) {
@@ -193,8 +195,8 @@ __device__ __forceinline__ void turn_position(const T* filters, T* turned, int k
         if (c0 + y < c && k0 + x < k) turned[((size_t)(c0 + y) * places + place) * k + k0 + x] = tile[x][y];
 }
 
-// Filters [k][positions][c] to [c][positions][k] with reversed positions; blockIdx.y is the position. A convolution
-// with these filters computes the gradient of its input.
+// Copy filters [k][positions][c] to [c][positions][k] with reversed positions; blockIdx.y is the position. A
+// convolution with these filters computes the gradient of its input.
 template <class T>
 __device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
     turn_position(filters, turned, k, c, positions, blockIdx.y, positions, positions - 1 - (int)blockIdx.y);

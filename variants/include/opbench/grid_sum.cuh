@@ -3,8 +3,8 @@
 
 namespace opbench {
 
-// The sum of this thread's share of x [n], aligned to 16 bytes, read as float4 with `loads` loads in flight. All blocks
-// have `threads` threads.
+// Return the sum of this thread's share of x [n], aligned to 16 bytes, read as float4 with `loads` loads in flight. All
+// blocks have `threads` threads.
 template <int threads, int loads>
 __device__ __forceinline__ float grid_stride_sum(const float* __restrict__ x, unsigned n) {
     const unsigned whole = n / 4;
@@ -27,7 +27,7 @@ __device__ __forceinline__ float grid_stride_sum(const float* __restrict__ x, un
             sum.w += v[u].w;
         }
     }
-    const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
+    const unsigned rest = 4 * whole + thread;  // the first threads add the last n % 4 elements
     if (thread < 4 && rest < n) sum.x += x[rest];
     return (sum.x + sum.y) + (sum.z + sum.w);
 }

@@ -1,16 +1,16 @@
-// Tiles of rows that are sorted into groups, each with a matrix of its own: no tile has rows of two groups.
+// Tiles of rows that are sorted into groups, each with its own matrix: no tile has rows of two groups.
 #pragma once
 
 namespace opbench {
 
-// The group of a tile, its first row, and the end of the group's rows; its number among the columns of tiles.
+// The group of a tile, its first row, and the end of the group's rows; the tile's column, in units of tiles.
 struct GroupTile {
     int group, row, end, column;
     __device__ __forceinline__ bool exists() const { return end > 0; }
 };
 
-// Finds tiles by increasing number. `ends` has the end of each group; tiles have `bm` rows. The rows of a group are
-// walked first, for each of `columns` columns of tiles, so that concurrent blocks share columns of the group's matrix.
+// Find tiles by increasing index. `ends` has the end of each group; tiles have `bm` rows. For each of `columns` columns
+// of tiles, the rows of a group come first, so that concurrent blocks share columns of the group's matrix.
 template <int bm>
 struct GroupWalk {
     const int* const ends;
@@ -19,7 +19,8 @@ struct GroupWalk {
 
     __device__ __forceinline__ GroupWalk(const int* ends, int groups, int columns)
         : ends(ends), groups(groups), columns(columns) {}
-    // Return tile `index`, which is at least the last one that was asked for; beyond the last tile, one without rows.
+    // Return tile `index`, which must not be smaller than in the previous call; after the last tile, return one without
+    // rows.
     __device__ __forceinline__ GroupTile operator()(int index) {
         for (; group < groups; ++group) {
             const int end = ends[group], rows = (end - start + bm - 1) / bm, within = index - before;

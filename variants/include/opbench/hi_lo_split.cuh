@@ -1,8 +1,9 @@
 // float32 accuracy from 16-bit matrix instructions: represent a scaled float as the sum of a high and a low f16 number.
 //
-// The scale is a power of two that brings a row's largest element into [2^14, 2^15). Both numbers together then keep 22
-// bits of each element within 2^-17 of the largest, and 2^-40 of the largest for smaller ones, as subnormals count.
-// high * high + high * low + low * high lacks 2^-22 of each product. The scale is removed exactly. Inf becomes NaN.
+// The scale is a power of two that moves a row's largest element into [2^14, 2^15). Elements of at least 2^-17 of the
+// largest then keep 22 bits in both numbers together; smaller ones have an error of 2^-40 of the largest, because f16
+// has subnormal numbers. high * high + high * low + low * high lacks 2^-22 of each product. The scale is removed
+// exactly. Inf becomes NaN.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -10,12 +11,12 @@
 
 namespace opbench {
 
-// The exponent of the scale for numbers whose largest magnitude has these bits.
+// Return the exponent of the scale for elements whose largest magnitude has these bits.
 __device__ __forceinline__ int exponent_for(unsigned magnitude) {
     const int e = 14 + 127 - (int)(magnitude >> 23);
     return magnitude == 0 ? 0 : min(e, 126);
 }
-// The bits of the largest magnitude: as integers, they have the order of the numbers.
+// Return the bits of the largest magnitude; as integers they have the same order as the magnitudes.
 __device__ __forceinline__ unsigned largest(const float4& x) {
     return max(max(__float_as_uint(fabsf(x.x)), __float_as_uint(fabsf(x.y))),
                max(__float_as_uint(fabsf(x.z)), __float_as_uint(fabsf(x.w))));
@@ -27,7 +28,7 @@ __device__ __forceinline__ unsigned largest_of_warp(unsigned magnitude) {
     return magnitude;
 }
 
-// high[0 .. 4) + low[0 .. 4) = x * scale; with one plane, high alone.
+// Write high[0 .. 4) + low[0 .. 4) = x * scale; with one plane, only high.
 template <int planes = 2>
 __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half* high, __half* low) {
     union {
@@ -44,17 +45,17 @@ __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half
 }
 __device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
 
-// The block's number in x and y, and the number of such blocks; the kernel uses z for other work.
+// Return the block's number in x and y, and the number of such blocks; the kernel uses z for other work.
 __device__ __forceinline__ int flat_block() { return blockIdx.y * gridDim.x + blockIdx.x; }
 __device__ __forceinline__ int flat_blocks() { return gridDim.y * gridDim.x; }
 
-// Split rows of in [rows][length], length a multiple of 4, into planes [2][rows][pitch], in blocks of 256 threads; the
-// row's exponent is the one that removes the scale.
+// Split rows of in [rows][length], length a multiple of 4, into planes [2][rows][pitch], in blocks of 256 threads. The
+// stored exponent of a row is the one that removes the scale.
 template <int planes>
 __device__ __forceinline__ void split_row(const float* __restrict__ row, __half* high, __half* low, int* exponent,
                                           int length) {
     __shared__ unsigned most[8];
-    __syncthreads();  // the previous row has been read
+    __syncthreads();  // all threads have read the previous row
     unsigned magnitude = 0;
     for (int at = threadIdx.x * 4; at < length; at += 1024)
         magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(row + at)));
@@ -77,8 +78,8 @@ __device__ __forceinline__ void split_rows(const float* __restrict__ in, __half*
     }
 }
 
-// 256 threads over 1024 or fewer columns of [rows][columns], columns a multiple of 4: each has four columns and every
-// step-th row. Blocks along y divide the rows.
+// 256 threads for up to 1024 columns of [rows][columns], columns a multiple of 4: each thread has four columns and
+// every step-th row. Blocks along y divide the rows.
 struct ColumnThread {
     int column, row, step;  // a thread without columns gets no row
 
@@ -89,7 +90,7 @@ struct ColumnThread {
         row = line < lines ? (int)blockIdx.y * lines + line : rows;
     }
 };
-// The largest magnitude of each column; `found` is zero at the start.
+// Find the largest magnitude of each column; `found` is zero at the start.
 __device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
     if (blockIdx.x * 1024 >= columns) return;
     __shared__ unsigned most[1024];
@@ -138,7 +139,8 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
     }
 }
 
-// The largest magnitude of `count` floats, a multiple of 4, over all blocks of 256 threads; `found` is 0 at the start.
+// Find the largest magnitude of `count` floats, a multiple of 4, over all blocks of 256 threads; `found` is 0 at the
+// start.
 __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* found, long long count) {
     unsigned magnitude = 0;
     const long long step = flat_blocks() * 1024ll;
@@ -147,7 +149,7 @@ __device__ __forceinline__ void find_largest(const float* __restrict__ in, unsig
     magnitude = largest_of_warp(magnitude);
     if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
 }
-// Split all floats with one exponent, that of the largest; the low plane follows the high plane.
+// Split all floats with one exponent, that of the largest magnitude; the low plane follows the high plane.
 template <int planes = 2>
 __device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* to,
                                           int* exponent, long long count) {

@@ -3,8 +3,8 @@
 
 namespace opbench {
 
-// loss[0] = the sum of partial [count] / (rows * micro), for a batch of `micro` parts of `rows` rows. One block of 1024
-// threads.
+// Compute loss[0] = the sum of partial [count] / (rows * micro), for a batch of `micro` parts of `rows` rows. Call it
+// in one block of 1024 threads.
 __device__ __forceinline__ void store_mean_loss(const float* __restrict__ partial, float* __restrict__ loss, int count,
                                                 int rows, int micro) {
     __shared__ float warps[32];

@@ -1,5 +1,5 @@
-// Load a matrix a [rows][depth] and the columns of b [depth][columns], which is stored by rows. b is copied as is and
-// transposed between shared memory and registers.
+// Load a matrix a [rows][depth] and the columns of b [depth][columns], which is stored by rows. b is copied in its
+// stored order and transposed between shared memory and registers.
 #pragma once
 
 #include <opbench/matrix_rows.cuh>
@@ -7,15 +7,15 @@
 
 namespace opbench {
 
-// The rows of b of a step, for all of its tiles, follow each other; each has bn elements.
+// The rows of b of a step, for all of its tiles, are consecutive; each has bn elements.
 template <class Block>
 struct Columns {
     static constexpr int in_row = Block::bn / Block::vec, fill_rows = Block::threads / in_row;
     static constexpr int step_rows = Block::bk, tile_rows = Block::bk / Block::wk;
-    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes 16-bit numbers only
+    static constexpr bool words = sizeof(typename Block::T) == 4;  // ldmatrix transposes only 16-bit elements
 
-    // No bank conflicts: for ldmatrix, which reads one chunk of eight rows, and for a warp that reads words of two
-    // neighbouring chunks of four rows. Rows of four chunks share the banks in pairs.
+    // The swizzle avoids bank conflicts for ldmatrix, which reads one chunk of eight rows, and for a warp that reads
+    // words of two neighbouring chunks of four rows. If a row has four chunks, two rows share all banks.
     __device__ __forceinline__ static int swizzle(int row) {
         return words ? row % 4 * 2 : in_row >= 8 ? row % 8 : row / 2 % 4;
     }
@@ -30,7 +30,7 @@ template <class Block, bool a_aligned, bool b_aligned>
 struct RowsAndColumns {
     typedef typename Block::T T;
     typedef Columns<Block> Own;
-    static constexpr bool endless = true;  // copies zeros beyond the end of the depth
+    static constexpr bool endless = true;  // copies zeros after the end of the depth
 
     Rows<Block, Block::bm, a_aligned> a;
     const T* b;  // this thread's chunk in its first row
@@ -67,7 +67,7 @@ struct RowsAndColumns {
     }
 };
 
-// The part of a warp, which reads fragments of such a stage.
+// A warp that reads fragments of such a stage.
 template <class Block>
 struct ColumnsWarp : Warp<Block> {
     typedef Columns<Block> Own;
@@ -83,7 +83,8 @@ struct ColumnsWarp : Warp<Block> {
         this->fetch_a(stage, slice, a);
         const unsigned from = stage + slice * (2 * Block::vec * Own::in_row * 16);
 #pragma unroll
-        for (int j = 0; j < Block::tn; ++j) {  // eight columns: two chunks of 32-bit words, or one of 16-bit numbers
+        // eight columns: two chunks of 32-bit words, or one chunk of 16-bit elements
+        for (int j = 0; j < Block::tn; ++j) {
             if constexpr (Own::words) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)

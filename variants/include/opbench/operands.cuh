@@ -5,8 +5,8 @@
 
 namespace opbench {
 
-// The operands of a product of depth 16: `Right`, of 8 channels, in its layout in shared memory; `Left`, of 16 pixels,
-// made from a thread's four elements of two windows.
+// The operands of a product of depth 16. `Right`: 8 channels, in the layout of shared memory. `Left`: 16 pixels,
+// computed from a thread's four elements of two windows.
 template <Format>
 struct Operands;
 
@@ -60,7 +60,8 @@ struct Operands<Format::tf32x3> {
 
 template <>
 struct Operands<Format::tf32_corrected> {
-    struct __align__(16) Right { unsigned x[4], whole[2], rest[2]; };  // rest: what tf32 cuts off; both in bf16
+    // rest: the bits that tf32 cuts off; whole and rest are bf16
+    struct __align__(16) Right { unsigned x[4], whole[2], rest[2]; };
     struct Left { unsigned x[2][4], whole[4], rest[4]; };
     static __device__ __forceinline__ Right right(const float (&x)[4]) {
         Right b;

@@ -1,6 +1,7 @@
-// Overlapping launches (programmatic dependent launch, `programmatic = true`), on GPUs that have them (9.0); elsewhere
-// launches run in order and these functions do nothing. In a chain of kernels, every thread that reads or writes shared
-// data must wait, or a kernel may overtake the one two before it. Data read after the wait is no `const __restrict__`.
+// Overlapping launches (programmatic dependent launch, `programmatic = true`), on GPUs that have them (compute
+// capability 9.0). On other GPUs, launches run in order and these functions do nothing. In a chain of kernels, every
+// thread that reads or writes shared data must wait; otherwise a kernel may overtake the one two launches before it.
+// Pointers to data that are read after the wait must not be `const __restrict__`.
 #pragma once
 
 namespace opbench {
@@ -19,8 +20,8 @@ __device__ __forceinline__ void let_next_launch_start() {
 #endif
 }
 
-// Before the wait: prefetch `bytes` from `from` on, which no launch writes, into L2; each of the `shares` blocks that
-// need them requests its own share.
+// Before the wait: prefetch `bytes` from `from` on into L2; no launch may write these bytes. Each of the `shares`
+// blocks that need them requests its own share.
 __device__ __forceinline__ void fetch_ahead(const void* from, size_t bytes, unsigned share, unsigned shares) {
 #if __CUDA_ARCH__ >= 900
     for (size_t at = (share * blockDim.x + threadIdx.x) * 128u; at < bytes; at += shares * blockDim.x * 128u)

@@ -1,9 +1,10 @@
 // Convolution with stride 1 that reads the image once: a patch in shared memory serves all filter positions.
 //
-// wgmma's rows are 64 filters, its columns height x 8 pixels. One copy loads a patch of these pixels and their border,
-// 128 bytes of channels each. The pixels for filter position (i, j) are the same bytes from an address (i, j) pixels
-// further on: the next eight pixels are one row of the patch further, and the swizzle depends on the address. L2 is
-// read 1.4 times instead of nine times. Two warpgroups alternate, so that one stores while the other multiplies.
+// The rows of wgmma are 64 filters, its columns height x 8 pixels. One copy loads a patch of these pixels and their
+// border, 128 bytes of channels each. The pixels for filter position (i, j) are in the same patch, at an address that
+// is (i, j) pixels further: every eight pixels are a row of the patch, and the swizzle depends on the address. With 3x3
+// filters, L2 is read about 1.4 times instead of nine times. Two warpgroups alternate, so that one stores while the
+// other multiplies.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/wgmma.cuh>
@@ -15,8 +16,8 @@ struct PatchPlace {
 };
 
 // `held` slices (128 bytes of channels) of all filter positions stay in shared memory. With `held` = 0, they pass
-// through a ring of `ring_` stages of 8 KB. by_m: a row of filters has 64. Two `planes` give float32 accuracy
-// (hi_lo_split.cuh); they follow each other.
+// through a ring of `ring_` stages of 8 KB. by_m: a row in memory has 64 filters. Two `planes` give float32 accuracy
+// (hi_lo_split.cuh); the second plane follows the first.
 template <Format operand, int height_, int filter_rows, int filter_columns, int patches, int held, int ring_, bool by_m,
           int planes = 1>
 struct Patch {
@@ -50,7 +51,7 @@ struct Patch {
         return {tile % across * width, tile / across % down * height, tile / (across * down), index % blocks * 64};
     }
 
-    // One thread: load(address, barrier, slice, place, plane) copies patch_bytes.
+    // One thread calls this: load_patch(address, barrier, slice, place, plane) copies patch_bytes.
     template <class Load>
     __device__ __forceinline__ void copy_patches(const Load& load_patch) const {
         unsigned stage = 0, phase = 0;
@@ -63,7 +64,7 @@ struct Patch {
                 if (++stage == patches) stage = 0, phase ^= 1;
             }
     }
-    // Another thread: load(address, barrier, slice, position, filter, plane) copies 8 KB.
+    // Another thread calls this: load_filter(address, barrier, slice, position, filter, plane) copies 8 KB.
     template <class Load>
     __device__ __forceinline__ void copy_filters(const Load& load_filter) const {
         if constexpr (held > 0) {
@@ -92,8 +93,8 @@ struct Patch {
         for (int part = 0; part < 4; ++part)
             wgmma<operand, by_m>(sum, a + part * (by_m ? 16 * 128 / 16 : 2), b + part * 2, add || part > 0);
     }
-    // Warpgroups 1 and 2: each calls finish(sum, place) for every other tile. A turn begins when the other one has seen
-    // all of its copies arrive, because a wait by parity must never be two phases ahead.
+    // Warpgroups 1 and 2 call this: each calls finish(sum, place) for every other tile. A turn begins when the other
+    // warpgroup has seen all of its copies arrive, because a wait by parity must never be two phases ahead.
     template <class Finish>
     __device__ __forceinline__ void work(const Finish& finish) const {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
@@ -114,7 +115,7 @@ struct Patch {
                                  slice > 0 || position > 0);
                     wgmma_commit();
                     if (lane == 0 && slice == slices - 1) arrive(turns + 8 * (own ^ 1));
-                    wgmma_wait<0>();  // patches are few: release each as soon as it was read
+                    wgmma_wait<0>();  // there are few patches, so release each of them as soon as it has been read
                     if (speaks) arrive(empty + 8 * stage);
                 } else {
 #pragma unroll 1
@@ -133,7 +134,8 @@ struct Patch {
                             multiply(small, a, patch_at + room, position, 1);
                         }
                         wgmma_commit();
-                        wgmma_wait<1>();  // one group stays in flight; release what the group before has read
+                        // one group stays in flight; release the stages that the previous group has read
+                        wgmma_wait<1>();
                         if (speaks && slice + position > 0) arrive(filter_empty + 8 * ((step - 1) % ring));
                         if (speaks && position == 0 && slice > 0) arrive(empty + 8 * ((at - 1) % patches));
                         if constexpr (planes == 2) {  // while the small products run

@@ -16,7 +16,7 @@ __device__ __forceinline__ void scale_filters(float (&d)[count], int common, con
     for (int i = 0; i < count; ++i) d[i] = scaled(d[i], common + (i / 2 % 2 ? below : top));
 }
 
-// d += bias of its filter; clipped at zero on request.
+// Add the bias of each sum's filter to d, and apply ReLU on request.
 template <bool with_relu, class T, int count>
 __device__ __forceinline__ void add_filter_bias(float (&d)[count], const T* bias, int filter, int filters) {
     const int row = filter + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -46,8 +46,8 @@ __device__ __forceinline__ void each_pixel(float (&d)[count], const PatchPlace& 
     }
 }
 
-// A swizzled bf16 tile in shared memory, [pixels][64 filters], of one warpgroup only: TMA stores or loads it.
-// Sums are transposed on the way: each lane addresses a row of pixels.
+// A swizzled bf16 tile in shared memory, [pixels][64 filters], which belongs to one warpgroup: TMA stores or loads it.
+// The sums are transposed by stmatrix; each lane provides the address of a row of pixels.
 template <class Patch>
 struct PixelSlab {
     static constexpr int bytes = Patch::pixels * 128;
@@ -57,13 +57,13 @@ struct PixelSlab {
     __device__ __forceinline__ explicit PixelSlab(unsigned slabs, unsigned barriers = 0)
         : memory(slabs + (threadIdx.x / 128 - 1) * bytes), full(barriers + (threadIdx.x / 128 - 1) * 8) {}
     __device__ __forceinline__ static void meet() { named_barrier_sync(threadIdx.x / 128, 128); }
-    // The lane's row of the 16 pixels from 8 j on, in the order of stmatrix and ldmatrix.
+    // Return the address of this lane's row of the 16 pixels from 8 j on, in the order of stmatrix and ldmatrix.
     __device__ __forceinline__ unsigned row(int j) const {
         const unsigned lane = threadIdx.x % 32, pixel = lane % 8 + lane / 16 * 8;
         const unsigned chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
         return memory + (j * 8 + pixel) * 128 + (chunk ^ pixel % 8) * 16;
     }
-    // Wait until the last store has read the slab, before the slab is written again.
+    // Wait until the last store has read the tile, before the tile is written again.
     __device__ __forceinline__ static void reuse() {
         if (threadIdx.x % 128 == 0) wait_for_reads<0>();
         meet();
@@ -84,7 +84,8 @@ struct PixelSlab {
             commit_stores();
         }
     }
-    // d = combine(d, other) with the same tile of another tensor, which TMA loads into the slab; the slab is free then.
+    // d = combine(d, other) with the same tile of another tensor, which TMA loads into shared memory; that memory is
+    // free afterwards.
     template <int count, class Combine>
     __device__ __forceinline__ void combine_tile(float (&d)[count], const TensorMap* map, const PatchPlace& at,
                                                  const Combine& combine) {
@@ -114,8 +115,8 @@ struct PixelSlab {
     }
 };
 
-// The consumers' work of a convolution by patches: all tiles, bias and ReLU on request, stores. bf16 leaves through the
-// slabs of PixelSlab; floats go straight to out [images][p][q][filters].
+// The consumers' part of a convolution by patches: process all tiles, add bias and apply ReLU on request, and store.
+// bf16 is stored through a PixelSlab; floats are stored directly to out [images][p][q][filters].
 template <bool with_bias, bool with_relu, class Patch, class T>
 __device__ __forceinline__ void store_patches(const Patch& work, unsigned slabs, const TensorMap* map, const T* bias,
                                               int filters) {

@@ -3,7 +3,7 @@
 
 namespace opbench {
 
-// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+// Return the element as an unsigned number with the same order; all NaNs have one code, after that of infinity.
 template <bool integers>
 __device__ __forceinline__ unsigned code_of(unsigned bits) {
     if (integers) return bits ^ 0x80000000u;
@@ -22,19 +22,20 @@ __device__ __forceinline__ unsigned opaque(unsigned x) {
     return x;
 }
 
-// Return the lanes of the warp whose digit, eight bits of the key from `shift` on, is the same as this lane's.
+// Return the lanes of the warp that have the same digit as this lane; the digit is the eight bits of the key from
+// `shift` on.
 __device__ __forceinline__ unsigned lanes_with(unsigned key, int shift) {
     unsigned lanes = 0xffffffffu;
 #pragma unroll
     for (int bit = 0; bit < 8; ++bit) {
-        const unsigned own = opaque(key & 1u << (shift + bit));  // or the compiler tests the bit twice
+        const unsigned own = opaque(key & 1u << (shift + bit));  // otherwise the compiler would test the bit twice
         const unsigned others = __ballot_sync(0xffffffffu, own != 0);
         lanes &= own != 0 ? others : ~others;
     }
     return lanes;
 }
 
-// Return the sum of the values of the threads before this one, of the first `digits` of a block; all threads take part.
+// Return the sum of the values of all previous threads, among the first `digits` of a block; all threads take part.
 template <int digits>
 __device__ __forceinline__ int sum_before(int value, int* warp_sums) {
     const int lane = threadIdx.x % 32;

@@ -18,13 +18,13 @@ struct IndexMember {
 template <>
 struct IndexMember<false> {};
 
-// The result of a part of the elements. NaN counts before all numbers, and of equal elements the first index.
+// The result of a part of the elements. NaN comes before all numbers; among equal elements the first index wins.
 template <Reduction op>
 struct Partial : IndexMember<gives_index(op)> {
     static constexpr bool has_index = gives_index(op), selects = selects_largest(op) || selects_smallest(op);
     float value;
 
-    // Return the result of no element.
+    // Return the result of no elements.
     static __device__ __forceinline__ Partial empty() {
         Partial part;
         part.value = op == Reduction::prod ? 1.0f : 0.0f;
@@ -33,13 +33,13 @@ struct Partial : IndexMember<gives_index(op)> {
         return part;
     }
 
-    // Return whether x comes before the value. Comparisons with NaN are false; `&` and `|` need no branch, unlike `&&`.
+    // Return whether x replaces the value. Comparisons with NaN are false; `&` and `|` need no branch, unlike `&&`.
     __device__ __forceinline__ bool loses_to(float x) const {
         return !(selects_largest(op) ? x <= value : x >= value) & (value == value);
     }
 
-    // Add an element, whose index is larger than those of the elements before. Infinities that equal the result of no
-    // element are not recorded: `result` knows their index.
+    // Add an element, whose index must be larger than those of the previous elements. An infinity that equals the
+    // result of no elements is not recorded: if all elements are that infinity, `result` returns index 0.
     __device__ __forceinline__ void add(float x, int at) {
         if constexpr (selects) {
             const bool takes = loses_to(x);
@@ -54,7 +54,7 @@ struct Partial : IndexMember<gives_index(op)> {
         }
     }
 
-    // Join the result of other elements.
+    // Join with the result of other elements.
     __device__ __forceinline__ void join(const Partial& other) {
         if constexpr (selects) {
             bool takes = loses_to(other.value);

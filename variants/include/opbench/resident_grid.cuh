@@ -1,14 +1,16 @@
-// For a cooperative launch, all of whose blocks run at once: a barrier between blocks, and which pixels a block has.
+// For a cooperative launch, in which all blocks run at the same time: a barrier between blocks, and the pixels of a
+// block.
 #pragma once
 
 namespace opbench {
 
-// Wait until `blocks` blocks of a launch have arrived; then each sees what the others have written before. The counter
-// is zero before and after a launch, so that nothing has to clear it. Launches that share it must not overlap.
+// Wait until `blocks` blocks of a launch have arrived; then each of them sees what the others wrote before. The counter
+// is zero before and after a launch, so nothing has to clear it. Launches that share a counter must not overlap.
 __device__ __forceinline__ void wait_for_blocks(unsigned* counter, unsigned blocks) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        const unsigned most = 2 * blocks - 1;  // each block arrives and leaves; after the last one the counter is zero
+        // each block increments twice; with the last increment, the counter becomes zero
+        const unsigned most = 2 * blocks - 1;
         asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(most) : "memory");
         unsigned arrived;
         do {
@@ -19,12 +21,13 @@ __device__ __forceinline__ void wait_for_blocks(unsigned* counter, unsigned bloc
     __syncthreads();
 }
 
-// The packs of an image [pixels][packs] for a grid of parts by groups: blockIdx.x is a part of the pixels, blockIdx.y a
-// group of `across` packs. In each step, every part has `down` pixels, one part after the other; the pixels that are
-// left over are divided evenly. A thread has one pack of a step. The first step has the last pixels.
+// The vectors ("packs") of an image [pixels][packs], for a grid of parts by groups: blockIdx.x is a part of the pixels,
+// blockIdx.y a group of `across` packs. In each step, every part has `down` pixels, one part after the other; the
+// remaining pixels are divided evenly. A thread has one pack in each step. The first step has the last pixels of the
+// image.
 template <unsigned down, unsigned across, unsigned packs>
 struct PartOfPixels {
-    unsigned steps, rest, share;   // whole steps; the pixels after them; at most how many of those a part has
+    unsigned steps, rest, share;   // whole steps; the remaining pixels; the most of those that a part has
     unsigned first, stride, last;  // indices of packs of this thread, and their distance
     int count;                     // packs of this thread
 
@@ -44,9 +47,9 @@ struct PartOfPixels {
     __device__ __forceinline__ unsigned rest_of(unsigned part) const {
         return min(share, rest - min(rest, part * share));
     }
-    // The pixels of a part.
+    // Return the number of pixels of a part.
     __device__ __forceinline__ unsigned size(unsigned part) const { return steps * down + rest_of(part); }
-    // The index of this thread's pack of step k.
+    // Return the index of this thread's pack in step k.
     __device__ __forceinline__ unsigned at(int k) const { return k < (int)steps ? first + k * stride : last; }
 };
 

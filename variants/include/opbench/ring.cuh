@@ -1,5 +1,5 @@
 // The schedule of Hopper kernels: a ring of stages in shared memory, which one producer thread fills and two consumer
-// warpgroups read; persistent blocks that walk over tiles; clusters whose blocks multicast to each other.
+// warpgroups read; persistent blocks that process tiles in turn; clusters whose blocks multicast to each other.
 #pragma once
 #include <opbench/barrier.cuh>
 #include <opbench/wgmma.cuh>
@@ -7,7 +7,7 @@
 namespace opbench {
 
 // A compile-time choice as a function argument. wgmma under a run-time condition would be serialised, so the condition
-// selects the whole loop.
+// selects between two versions of the whole loop.
 template <bool chosen>
 struct Choice {
     static constexpr bool value = chosen;
@@ -16,9 +16,9 @@ struct Choice {
 // Warpgroup 0 copies, 1 and 2 multiply; setmaxnreg moves registers from warpgroup 0 to the others.
 constexpr int ring_threads = 384, consumers = 2, copier_registers = 40, consumer_registers = 232;
 
-// `full` of a stage completes a phase when its bytes have arrived, `empty` when all consumers of the cluster have read
-// it. `readers` warpgroups of a block multiply; `copied` bytes of a stage are copied, the rest pads it to a multiple of
-// 1024.
+// The barrier `full` of a stage completes a phase when the stage's bytes have arrived, `empty` when all consumers of
+// the cluster have read the stage. `readers` warpgroups of a block multiply. `copied` bytes of a stage are copied; the
+// rest is padding to a multiple of 1024.
 template <int stages, int stage_bytes, int blocks = 1, int readers = consumers, int copied = stage_bytes>
 struct Ring {
     static constexpr int bytes = stages * stage_bytes, barrier_bytes = 16 * stages;
@@ -42,15 +42,15 @@ struct Ring {
     __device__ __forceinline__ void advance() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
-    // Leave the next stages to another warpgroup.
+    // Leave the next `steps` stages to another warpgroup.
     __device__ __forceinline__ void skip(int steps) {
         stage += steps;
         phase ^= stage / stages % 2;
         stage %= stages;
     }
 
-    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `bytes` in total, which
-    // differ from `copied` for example for operands that an epilogue reads.
+    // The producer thread: copy(step, address of the stage, its barrier) issues copies of `bytes` in total. `bytes`
+    // differs from `copied`, for example, for operands that an epilogue reads.
     template <class Copy>
     __device__ __forceinline__ void fill(int steps, const Copy& copy, int first = 0, int bytes = copied) {
         for (int step = first; step < steps; ++step, advance()) {
@@ -59,13 +59,13 @@ struct Ring {
             copy(step, memory + stage * stage_bytes, full + 8 * stage);
         }
     }
-    // The producer thread of an overlapped launch. early() copies the part of a stage that no launch writes, late() the
-    // rest. Until the earlier launches have ended, only early() copies, and only to the first stages.
+    // The producer thread of an overlapped launch. early() copies the part of a stage that no launch writes; late()
+    // copies the rest. Until the previous launches have ended, only early() copies, and only to the first stages.
     template <class Early, class Late>
     __device__ __forceinline__ void fill_overlapped(int steps, const Early& early, const Late& late, bool is_first) {
         int filled = 0;
         if (is_first) {
-            filled = min(steps, min(stages, 4));  // with more, the rest of the first stage would wait for them
+            filled = min(steps, min(stages, 4));  // with more, the rest of the first stage would have to wait for them
             for (int step = 0; step < filled; ++step) {
                 arrive_expect(full + 8 * step, copied);
                 early(step, memory + step * stage_bytes, full + 8 * step);
@@ -133,7 +133,7 @@ struct Ring {
         before = stage;
         advance();
     }
-    // A consumer warpgroup reads stages of its block with ordinary loads: read(step, address of the stage).
+    // A consumer warpgroup that reads stages of its block with ordinary loads: read(step, address of the stage).
     template <class Read>
     __device__ __forceinline__ void visit(int steps, const Read& read) {
         for (int step = 0; step < steps; ++step, advance()) {
@@ -143,7 +143,7 @@ struct Ring {
             give_back(stage);
         }
     }
-    // Arrive at each block of the cluster, one thread per warpgroup: wgmma is one instruction of all four warps.
+    // Arrive at each block of the cluster, with one thread per warpgroup: wgmma is one instruction of all four warps.
     __device__ __forceinline__ void give_back(unsigned which) const {
         const unsigned thread = threadIdx.x % 128;
         if (thread >= blocks) return;
@@ -154,8 +154,8 @@ struct Ring {
     }
 };
 
-// The turns of two warpgroups, 1 and 2 of the block, that read one ring (with one reader). A turn begins when the other
-// warpgroup has seen all of its stages arrive, because a wait by parity must never be two phases ahead.
+// The turns of two warpgroups, 1 and 2 of the block, that read the same ring (each stage has one reader). A turn begins
+// when the other warpgroup has seen all of its stages arrive, because a wait by parity must never be two phases ahead.
 struct Turns {
     unsigned barriers, own, phase;
 
@@ -171,7 +171,7 @@ struct Turns {
     __device__ __forceinline__ void end() const {
         if (threadIdx.x % 32 == 0) arrive(barriers + 8 * (own ^ 1));
     }
-    // Call work(place), which drains `steps` stages and ends the turn with the last, for every other tile of the block.
+    // Call work(place) for every other tile of the block; it drains `steps` stages and ends the turn in the last one.
     template <class Walk, class Ring, class Work>
     __device__ __forceinline__ void for_each_tile(const Walk& walk, Ring& ring, int steps, const Work& work) {
         unsigned turn = 0;
@@ -184,8 +184,9 @@ struct Turns {
 };
 
 // total = a * b with float32 accuracy, from f16 planes (hi_lo_split.cuh). A stage has two planes of 128 rows of a, then
-// two planes of up to 128 columns of b, by n in whole 64s; the warpgroup computes 64 rows from `first` on. The large
-// products restart at each stage and are added in float while the small ones run. Rows have `span` bytes.
+// two planes of up to 128 columns of b (by n: a multiple of 64). The warpgroup computes 64 rows from `first` on. The
+// products of the high parts start from zero in each stage, and are added in float while the products with low parts
+// run. Rows have `span` bytes.
 template <bool by_n, int span = 128, class Ring, int count>
 __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, float (&total)[count]) {
     constexpr int plane = 128 * span, columns = 2 * count, b_plane = (by_n ? (columns + 63) / 64 * 64 : columns) * span;
@@ -209,8 +210,8 @@ __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, f
     for (int i = 0; i < count; ++i) total[i] += small[0][i];
 }
 
-// total = a * b for 64 rows of the warpgroup `group` and 128 columns, both operands stored by the depth, in pieces of
-// 64 rows of the depth by 64 columns: two of a, then two of b. The matrix unit truncates as it adds, so its sums are
+// total = a * b for the 64 rows of warpgroup `group` and 128 columns. Both operands are stored by the depth, in tiles
+// of 64 rows of the depth by 64 columns: two of a, then two of b. The tensor core truncates as it adds, so its sums are
 // added in float every 8 stages. With `with_ones`, ones_total = a * the 8 columns of ones at `ones`.
 template <Format operand, bool with_ones, class Ring>
 __device__ __forceinline__ void drain_by_depth(Ring& ring, int steps, int group, unsigned ones, float (&total)[64],
@@ -226,7 +227,7 @@ __device__ __forceinline__ void drain_by_depth(Ring& ring, int steps, int group,
             const unsigned long long a = descriptor(stage + group * piece);
             const unsigned long long b = descriptor(stage + 2 * piece, 1024, piece);
 #pragma unroll
-            for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
+            for (int i = 0; i < 4 * 128; i += 128)  // 16 rows per step
                 wgmma<operand, true, true>(sum, a + i, b + i, step > 0 || i > 0);
             if constexpr (with_ones) {
 #pragma unroll
@@ -243,8 +244,9 @@ __device__ __forceinline__ void drain_by_depth(Ring& ring, int steps, int group,
     }
 }
 
-// Tiles of bm x bn of a result, which persistent blocks take in turn. Blocks of a cluster have neighbouring rows. Of
-// `group` rows of tiles, all columns are walked one by one, so that concurrent blocks read parts of a and b in L2.
+// Tiles of bm x bn of a result, which persistent blocks process in turn. Blocks of a cluster have neighbouring rows.
+// The columns of `group` rows of tiles are processed one after the other, so that concurrent blocks read the same parts
+// of a and b from L2.
 struct TilePlace {
     int row, column;  // of its first element
 };

@@ -1,12 +1,12 @@
-// The gradient of layer and RMS normalisation, for kernels on CUDA cores: a row lies in the registers of its threads.
+// The gradient of layer and RMS normalisation, for kernels on CUDA cores: a row is in the registers of its threads.
 #pragma once
 #include <opbench/row_norm.cuh>
 
 namespace opbench {
 
 // The tensors of such a gradient: x, dout, dsum, dx [rows][cols]; weight [cols]; mean, rstd [rows]; part_weight,
-// part_bias [parts][cols], which get the sums over the rows of each part. RMS normalisation has no mean and no bias;
-// dsum is the gradient of the sum that was normalised, or null.
+// part_bias [parts][cols], which receive the sums over the rows of each part. RMS normalisation has no mean and no
+// bias. dsum is the gradient of the sum that was normalised, or null.
 template <class T>
 struct NormGradient {
     const T *x, *dout;
@@ -16,14 +16,16 @@ struct NormGradient {
     float *part_weight, *part_bias;
 };
 
-// Compute the gradient by `blocks` blocks of `height` rows (threadIdx.y) of `threads` threads. `centred`: the mean was
-// subtracted. `added`: dsum is added. A block loads its next row while it computes one.
+// Compute the gradient with `blocks` blocks of `height` rows (threadIdx.y), each with `threads` threads. `centred`: the
+// mean was subtracted. `added`: dsum is added. A block loads its next rows while it computes the current ones.
 template <class Row, bool centred, bool added, bool stream, int blocks, int height, int threads, class T>
 __device__ __forceinline__ void store_norm_gradient(const NormGradient<T>& of, int rows) {
     constexpr int cols = Row::vectors * Row::width, warps = (threads + 31) / 32, count = centred ? 2 : 1;
-    __shared__ float shared[2][height][warps][count];  // of this row and of the next: one barrier per row
+    // of this row and of the next one, so that one barrier per row is enough
+    __shared__ float shared[2][height][warps][count];
     constexpr int step = blocks * height;
-    int row = blockIdx.x * height + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+    // may exceed the last row: all threads take part in shuffles and barriers
+    int row = blockIdx.x * height + threadIdx.y;
     Row own, given, next, next_given;
     own.template load<stream>(of.x, row, row < rows);
     given.template load<stream>(of.dout, row, row < rows);

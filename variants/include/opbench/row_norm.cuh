@@ -4,7 +4,7 @@
 
 namespace opbench {
 
-// The vectors of a row that one of its `threads` threads (threadIdx.x) holds. They lie `threads` vectors apart, so that
+// The vectors of a row that one of its `threads` threads (threadIdx.x) holds. They are `threads` vectors apart, so that
 // neighbouring threads access neighbouring vectors.
 template <class T, int cols, int lanes, int threads>
 struct RowPart {
@@ -12,11 +12,11 @@ struct RowPart {
     typedef Packed<T, lanes> Pack;
     Pack pack[items];
 
-    // Return the index of vector k within the row, and whether the row has it.
+    // index: return the index of vector k in the row. holds: return whether the row has this vector.
     static __device__ __forceinline__ int index(int k) { return k * threads + threadIdx.x; }
     static __device__ __forceinline__ bool holds(int k) { return vectors % threads == 0 || index(k) < vectors; }
 
-    // Load a row; what lies beyond its end, or in a row that is not `inside` the tensor, is zero.
+    // Load a row; elements after its end, or in a row that is not `inside` the tensor, become zero.
     template <bool stream>
     __device__ __forceinline__ void load(const T* tensor, size_t row, bool inside) {
         const Pack* source = reinterpret_cast<const Pack*>(tensor) + row * vectors;
@@ -80,7 +80,7 @@ struct RowPart {
 // A float for each column of a thread's part of a row, in the same order.
 template <class Row>
 struct ColumnPart {
-    static constexpr int floats = Row::width < 4 ? Row::width : 4;  // of one access
+    static constexpr int floats = Row::width < 4 ? Row::width : 4;  // floats of one access
     float value[Row::items][Row::width] = {};
 
     __device__ __forceinline__ void load(const float* tensor) {
@@ -113,7 +113,7 @@ struct ColumnPart {
     }
 };
 
-// The sums over the `threads` threads of a row (threadIdx.y), in each of them; `shared` has a line per row.
+// Compute the sums over the `threads` threads of a row (threadIdx.y), in each of them; `shared` has a line per row.
 template <int threads, int count, int warps>
 __device__ __forceinline__ void row_sums(float (&value)[count], float (*shared)[warps][count]) {
 #pragma unroll
@@ -135,7 +135,7 @@ __device__ __forceinline__ void row_sums(float (&value)[count], float (*shared)[
     }
 }
 
-// Add up the parts of `count` sums per column, from part[i] [parts][cols] to sum[i] [cols]. Blocks of 32 x 16 threads.
+// Add the parts of `count` sums per column, from part[i] [parts][cols] to sum[i] [cols], in blocks of 32 x 16 threads.
 template <int count>
 __device__ __forceinline__ void add_column_parts(const float* const (&part)[count], float* const (&sum)[count],
                                                  int parts, int cols) {

@@ -1,4 +1,5 @@
-// Stream the rows of one matrix past few rows of another, on CUDA cores: 16 bytes per load, bf16 or float.
+// Stream the rows of one matrix and multiply them by few rows of another, on CUDA cores: 16 bytes per load, bf16 or
+// float.
 #pragma once
 
 #include <opbench/activations.cuh>
@@ -6,8 +7,8 @@
 
 namespace opbench {
 
-// Load 16 bytes of a row of length k from element i on, with zeros beyond its end. `aligned`: whole chunks divide k, so
-// the 16 bytes are all inside or all outside, and aligned.
+// Load 16 bytes of a row of length k from element i on, with zeros after its end. `aligned`: k is a multiple of whole
+// chunks, so the 16 bytes are all inside or all outside, and aligned.
 template <class T>
 __device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned) {
     constexpr bool halves = sizeof(T) == 2;
@@ -20,7 +21,7 @@ __device__ __forceinline__ uint4 load16(const T* row, int i, int k, bool aligned
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-// The numbers of 16 bytes: eight bf16 or four floats.
+// Convert 16 bytes to floats: eight bf16 or four floats.
 template <int vec>
 __device__ __forceinline__ void unpack(uint4 raw, float (&value)[vec]) {
     const unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -54,8 +55,9 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[sums], const uint4 (&
     }
 }
 
-// Sum `sums` values over the lanes: at each step, a lane sends half of its values to its partner and keeps the other
-// half's sums, so 32 values take 31 shuffles, not 160. Value lane * sums / 32 (+ 1, ...) is left in sum[0] (...).
+// Add `sums` values over the lanes. At each step, a lane sends half of its values to its partner and adds the values
+// that it receives to the other half, so 32 values take 31 shuffles, not 160. At the end, value lane * sums / 32 (+ 1,
+// ...) is in sum[0] (...).
 template <int sums>
 __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
     int count = sums;
@@ -76,7 +78,7 @@ __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
     }
 }
 
-// out[row][col] = sum + bias[col], then what follows.
+// Compute out[row][col] = sum + bias[col], then the activation.
 template <bool with_bias, int follows, class T>
 __device__ __forceinline__ void store_biased(float sum, const T* __restrict__ bias, T* __restrict__ out, int row,
                                              int col, int m, int n) {

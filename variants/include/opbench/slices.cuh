@@ -1,12 +1,12 @@
-// Sum the partial tiles of warps that divide the depth of a block: each warp has the sums of its part of every step.
+// Add the partial tiles of warps that divide the depth of a block: each warp has the sums of its part of every step.
 #pragma once
 
 #include <opbench/epilogue.cuh>
 
 namespace opbench {
 
-// As store_tile, for a block whose part of the output begins at (m0, n0). The sums pass through the stages' memory
-// and are added in a fixed order of the tiles; every thread stores four neighbours of a row at a time.
+// As store_tile, for a block whose part of the output begins at (m0, n0). The sums pass through the stages' memory and
+// are added in a fixed order of the tiles; every thread stores four neighbours of a row at a time.
 template <class Block, bool with_bias, int follows, class Warp, class Out, class Added = NoResidual>
 __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
                                              Out* out, const typename Block::T* bias, int m0, int n0, int rows,

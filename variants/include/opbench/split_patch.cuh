@@ -1,7 +1,8 @@
-// As patch.cuh, but without a separate pass that splits or rounds the image: patches arrive as floats, and three warps
-// of the copying warpgroup write their f16 planes (hi_lo_split.cuh), while others multiply the previous patch. Each
-// patch of 64 channels has its own scale, a power of two, so the image's largest number need not be known. With one
-// plane, all channels share one sum: the scale can only fall from patch to patch, and the sum is rescaled.
+// As patch.cuh, but without a separate pass that splits or rounds the image. TMA loads patches as floats, and three
+// warps of the copying warpgroup write their f16 planes (hi_lo_split.cuh), while the other warpgroups multiply the
+// previous patch. Each patch of 64 channels has its own scale, a power of two, so the image's largest magnitude need
+// not be known. With one plane, all channels share one sum: then the scale can only decrease from patch to patch, and
+// the sum is rescaled.
 #pragma once
 #include <opbench/patch.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -14,12 +15,12 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
     using Base::count, Base::slices, Base::patch, Base::full, Base::empty, Base::turns, Base::filters;
     using Base::filter_full, Base::filter_empty;
     static constexpr int quads = Base::patch_bytes / 8, raw_bytes = quads * 16, threads = 96, warps = threads / 32;
-    static constexpr int batch = 6;  // groups of four floats that a thread has in registers
+    static constexpr int batch = 6;  // groups of four floats that a thread keeps in registers
     static constexpr int copier_registers = 56, consumer_registers = 224;
     static constexpr int bytes = Base::bytes + raw_bytes, control = bytes + Base::barrier_bytes, all = control + 64;
     unsigned char* shared;
 
-    // Images of p x q pixels and k filters over c channels; `all` bytes of shared memory.
+    // For images of p x q pixels and k filters over c channels; needs `all` bytes of shared memory.
     __device__ __forceinline__ SplitPatch(unsigned char* shared_, int images, int p, int q, int k, int c)
         : Base(shared_address(shared_), shared_address(shared_) + bytes, images, p, q, k, c), shared(shared_) {}
     __device__ __forceinline__ unsigned raw_full() const { return shared_address(shared) + control; }
@@ -33,7 +34,8 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
         barrier_init_fence();
     }
 
-    // Warps 1 to 3: fetch(address, barrier, slice, place) copies raw_bytes, pixels of 64 floats, without a swizzle.
+    // Warps 1 to 3 call this: fetch(address, barrier, slice, place) copies raw_bytes, pixels of 64 floats, without a
+    // swizzle.
     template <class Fetch>
     __device__ __forceinline__ void split_patches(const Fetch& fetch) const {
         const int thread = (int)threadIdx.x - 32;
@@ -44,8 +46,8 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
             fetch(shared_address(shared) + Base::bytes, raw_full(), slice, this->place(index));
         };
         start(blockIdx.x, 0);
-        // Call visit(four floats, their number) with the loads before the stores, because the compiler must assume that
-        // both may alias.
+        // Call visit(four floats, their index). All loads come before the stores, because the compiler must assume that
+        // they may alias.
         const auto each_four = [&](const auto& visit) {
 #pragma unroll 1
             for (int first = thread; first < quads; first += batch * threads) {
@@ -82,13 +84,14 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 });
                 if (thread == 0) powers()[stage] = power_of_two(-e);
                 fence_async();
-                named_barrier_sync(1, threads);  // all floats have been read, too
+                named_barrier_sync(1, threads);  // also: all floats have been read
                 if (thread == 0) arrive(full + 8 * stage);
                 start(slice + 1 < slices ? index : index + (int)gridDim.x, slice + 1 < slices ? slice + 1 : 0);
             }
     }
 
-    // As Patch::work, but the small products have their own sum per patch, whose scale is removed when it is added.
+    // As Patch::work, but the products with low parts have a separate sum per patch, whose scale is removed when it is
+    // added.
     template <class Finish>
     __device__ __forceinline__ void work(const Finish& finish) const {
         const int own = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
@@ -104,7 +107,7 @@ struct SplitPatch : Patch<Format::f16, height, filter_rows, filter_columns, 2, 0
                 const float before_it = off;
                 off = powers()[stage];
                 if constexpr (planes == 1) {
-                    const float change = before_it / off;  // powers of two
+                    const float change = before_it / off;  // a quotient of powers of two
 #pragma unroll
                     for (int i = 0; i < Base::pixels / 2; ++i) sum[i] *= change;
                 }

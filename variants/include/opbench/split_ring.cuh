@@ -1,20 +1,21 @@
-// float32 accuracy without a separate pass that splits: copies load floats, one warpgroup of the block writes their f16
-// planes (hi_lo_split.cuh), and the others multiply the planes. A tile of a stage has its own scale, a power of two, so
-// that a tensor's largest number need not be known. The sums of each stage are therefore added in float.
+// float32 accuracy without a separate pass that splits: TMA loads floats, one warpgroup of the block writes their f16
+// planes (hi_lo_split.cuh), and the others multiply the planes. Each tile of a stage has its own scale, a power of two,
+// so a tensor's largest magnitude need not be known. Therefore the sums of each stage are added in float.
 #pragma once
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
 
 namespace opbench {
 
-// A tile of the splitting warpgroup: `rows` rows of `width` floats, dense. Its planes are as many f16, with the swizzle
-// that spans a row; `to` is a multiple of 1024 bytes. Floats are read twice, so that few registers are needed.
+// A tile of the splitting warpgroup: `rows` rows of `width` floats, contiguous. Each plane has as many f16, with the
+// swizzle for the length of a row; `to` is a multiple of 1024 bytes. The floats are read twice, so that few registers
+// are needed.
 template <int rows, int width>
 struct FloatTile {
     static constexpr int count = rows * width / 4, each = (count + 127) / 128, span = 2 * width;
     static constexpr int bytes = rows * width * 4, plane_bytes = (rows * span + 1023) / 1024 * 1024;
 
-    // Call visit(four floats, their number).
+    // Call visit(four floats, their index).
     template <class Visit>
     __device__ __forceinline__ static void each_four(const unsigned char* from, const Visit& visit) {
         float4 x[each];
@@ -26,7 +27,7 @@ struct FloatTile {
 #pragma unroll
         for (int i = 0; i < each; ++i) visit(x[i], threadIdx.x % 128 + i * 128);
     }
-    // The largest magnitude of this thread's floats.
+    // Return the largest magnitude of this thread's floats.
     __device__ __forceinline__ static unsigned most(const unsigned char* from) {
         unsigned magnitude = 0;
         each_four(from, [&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
@@ -46,8 +47,8 @@ struct FloatTile {
     }
 };
 
-// `raws` stages of floats and `stages` of planes, which `readers` warpgroups multiply; `tiles` of a stage have their
-// own scale. `copies`: one thread of the splitting warpgroup also copies to the stages of planes.
+// `raws` stages of floats and `stages` of planes, which `readers` warpgroups multiply; each of the `tiles` of a stage
+// has its own scale. `copies`: one thread of the splitting warpgroup also copies into the stages of planes.
 template <int raws, int raw_bytes, int stages, int stage_bytes, int tiles, int readers, bool copies>
 struct SplitRing {
     static_assert(raw_bytes % 128 == 0 && stage_bytes % 1024 == 0, "as copies and the swizzle want them");
@@ -71,10 +72,10 @@ struct SplitRing {
         barrier_init_fence();
     }
 
-    // The splitting warpgroup. fetch(address, barrier), called by one thread for each step, issues raw_bytes of copies;
-    // most(floats, magnitudes) returns this thread's largest of each tile; split(floats, stage, barrier, exponents)
-    // writes planes. The next step's largest magnitudes are computed while this step is split: this takes one barrier
-    // per step.
+    // The splitting warpgroup calls this. fetch(address, barrier), called by one thread for each step, issues copies of
+    // raw_bytes; most(floats, magnitudes) returns this thread's largest magnitude of each tile; split(floats, stage,
+    // barrier, exponents) writes the planes. The largest magnitudes of the next step are computed while this step is
+    // split, so one barrier per step is enough.
     template <class Fetch, class Most, class Split>
     __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Most& most, const Split& split) const {
         const int thread = threadIdx.x % 128;
@@ -121,13 +122,13 @@ struct SplitRing {
             __syncwarp();
             if (thread % 32 == 0) arrive(full(stage));
             if (more) publish(step + 1, magnitude);
-            named_barrier_sync(1, 128);  // all floats of this step have been read
+            named_barrier_sync(1, 128);  // all threads have read the floats of this step
             start(step + raws);
         }
     }
 
-    // A reader: multiply(stage) issues wgmma; add(powers) gets the factors that remove the scales. Other warpgroups
-    // multiply while this one adds.
+    // A reader calls this: multiply(stage) issues wgmma; add(powers) gets the factors that remove the scales. Other
+    // warpgroups multiply while this one adds.
     template <class Multiply, class Add>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Add& add) {
         for (int step = 0; step < steps; ++step, ++taken) {

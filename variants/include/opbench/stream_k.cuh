@@ -1,13 +1,13 @@
 // Few tiles of great depth (Stream-K, Osama et al., 2023): blocks divide the steps of all tiles evenly, and a second
-// kernel adds the blocks' parts of each tile in the order of the depth. The kernel chooses the number of blocks, not
-// the GPU, so that the result has the same bits on every GPU.
+// kernel adds the blocks' partial sums of each tile in the order of the depth. The number of blocks does not depend on
+// the GPU, so the result has the same bits on every GPU.
 #pragma once
 #include <opbench/sums.cuh>
 
 namespace opbench {
 
 // Tiles of 128 x 128 of a result [m][n], `steps` deep each. Tiles of the same columns are consecutive, so concurrent
-// blocks share these columns. The number of a part is the sum of the numbers of its block and its tile.
+// blocks share these columns. Partial sums are stored at index block + tile.
 struct StreamK {
     static constexpr int tile = 128, part = tile * tile;
     int down, steps, all, blocks;  // tiles in a column; all: steps of all tiles
@@ -34,7 +34,8 @@ struct StreamK {
     __device__ __forceinline__ void store(const float (&d)[count], float* parts, int index, int row) const {
         store_pairs(d, parts + (size_t)(blockIdx.x + index) * part, row, 0, tile, tile);
     }
-    // A thread of the second kernel calls finish(sums, row, column) for four elements of the result, of row length n.
+    // A thread of the second kernel calls this; it calls finish(sums, row, column) for four elements of the result,
+    // whose rows have length n.
     template <class Finish>
     __device__ __forceinline__ void add(const float* parts, int m, int n, const Finish& finish) const {
         const int quad = blockIdx.x * blockDim.x + threadIdx.x, row = quad / (n / 4), column = quad % (n / 4) * 4;

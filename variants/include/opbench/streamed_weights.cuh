@@ -10,7 +10,7 @@ namespace opbench {
 // map of the rows has boxes of 64 x 128 x planes, that of the weights 64 x (by_n ? 64 : 128), without a swizzle.
 template <int planes, bool by_n>
 struct StreamedWeights {
-    typedef FloatTile<128, 64> Weights;  // 128 columns x 64 of the depth; by n: 64 columns twice, of 64 of the depth
+    typedef FloatTile<128, 64> Weights;  // 128 columns x 64 of the depth; by n: twice 64 columns x 64 of the depth
     static constexpr int rows_plane = 128 * 128, rows_bytes = planes * rows_plane;
     static constexpr int stage_bytes = rows_bytes + planes * Weights::plane_bytes;
     typedef SplitRing<5 - planes, Weights::bytes, 4 - planes, stage_bytes, 1, 2, true> Ring;
@@ -46,7 +46,7 @@ struct StreamedWeights {
                 [](const unsigned char* floats, unsigned (&most)[1]) { most[0] = Weights::most(floats); },
                 [&](const unsigned char* floats, unsigned char* stage, unsigned full, const int (&e)[1]) {
                     if (threadIdx.x == 0) {
-                        wait_for_launches_before();  // a launch before writes the rows, none the weights
+                        wait_for_launches_before();  // a previous launch writes the rows; no launch writes the weights
                         arrive_expect(full, rows_bytes);
                         load(shared_address(stage), map_rows, full, now.step * 64, share.row(now.tile), 0);
                         now.advance(share.steps);

@@ -36,14 +36,16 @@ struct Parity {
     }
 };
 
-// Element `at` of weight [k][3][3][c2 + c1] as filters [4 parities, y outermost][k][9 c2, then 4 c1].
+// Return element `at` of filters [4 parities, y outermost][k][9 c2, then 4 c1], computed from weight [k][3][3][c2 +
+// c1].
 template <class T>
 __device__ __forceinline__ T summed_filter(const T* weight, int at, int k, int c1, int c2) {
     const int depth = 9 * c2 + 4 * c1, element = at % depth, parity = at / depth / k;
     const T* from = weight + (size_t)(at / depth % k) * 9 * (c1 + c2);
     if (element < 9 * c2) return from[element / c2 * (c1 + c2) + element % c2];
     const int tap = (element - 9 * c2) / c1, channel = c2 + (element - 9 * c2) % c1;
-    // A pixel of even y uses low's previous row once and its own twice; one of odd y its own twice and the next once.
+    // A pixel of even y uses low's previous row once and its own row twice; a pixel of odd y uses its own row twice and
+    // the next row once.
     const int first_i = tap / 2 == 0 ? 0 : 1 + parity / 2, last_i = tap / 2 == 0 ? parity / 2 : 2;
     const int first_j = tap % 2 == 0 ? 0 : 1 + parity % 2, last_j = tap % 2 == 0 ? parity % 2 : 2;
     float sum = 0.0f;
@@ -64,7 +66,7 @@ struct ParityAndFilters {
     const T *low, *skip, *filters;
     const Windows& windows;
     StageWriter<Block> to;
-    Taps taps;  // first in skip, then in low
+    Taps taps;  // position in skip, later in low
     bool in_low = false;
     int c1, w, depth, filter, filters_left;
 
@@ -88,7 +90,7 @@ struct ParityAndFilters {
         in_low = true;
     }
 
-    // Copy the next step to the next stage; stages are used in turn.
+    // Copy the next step into the next stage; stages are used cyclically.
     __device__ __forceinline__ void operator()(int) {
         const bool exists = taps.i < taps.r;
         const unsigned needed = exists ? taps.needed() << (in_low ? Parity::low_bits : 0) : 1u << 31;

@@ -1,12 +1,12 @@
 // Tiles of 3 x 3 filters over skip and an image upsampled by 2, for wgmma: all pixels of a tile have the same parity of
-// y and of x, so that four 2 x 2 filters of summed weights serve the small image (stride2_loader.cuh gives the reason).
+// y and of x, so four 2 x 2 filters of summed weights are enough for the small image (explained in stride2_loader.cuh).
 #pragma once
 #include <opbench/sums.cuh>
 
 namespace opbench {
 
 struct ParityPlace {
-    int column, x, y, image;  // first filter; first output pixel, whose parities all pixels have
+    int column, x, y, image;  // first filter; first output pixel, which defines the parities of all pixels
 
     __device__ __forceinline__ int parity() const { return y % 2 * 2 + x % 2; }
 };
@@ -19,7 +19,7 @@ struct ParityTiles {
     __device__ __forceinline__ ParityTiles(int n_, int c1_, int c2_, int h_, int w_, int k_)
         : n(n_), c1(c1_), c2(c2_), h(h_), w(w_), k(k_), across((w + 7) / 8), down((h + bm / 8 - 1) / (bm / 8)),
           columns((k + bn - 1) / bn), of_skip(9 * ((c2 + bk - 1) / bk)), steps(of_skip + 4 * ((c1 + bk - 1) / bk)) {}
-    // Consecutive tiles change the filters first, then the parities, so that neighbouring blocks share the pixels.
+    // Consecutive tiles first change the filters, then the parities, so that neighbouring blocks share the pixels.
     __device__ __forceinline__ ParityPlace operator[](int index) const {
         const int parity = index / columns % 4, tile = index / columns / 4;
         return {index % columns * bn, tile % across * 16 + parity % 2, tile / across % down * (bm / 4) + parity / 2,

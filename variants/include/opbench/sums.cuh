@@ -40,7 +40,8 @@ __device__ __forceinline__ void scale_columns(float (&d)[count], int common, con
     }
 }
 
-// Store four 8 x 8 matrices of 16-bit numbers to shared memory; each lane gives the address of a row. May transpose.
+// Store four 8 x 8 matrices of 16-bit elements to shared memory; each lane provides the address of a row. The second
+// function also transposes.
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(a), "r"(b), "r"(c),
                  "r"(d)
@@ -52,7 +53,8 @@ __device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsig
                  : "memory");
 }
 
-// d += bias of its column, then an activation on request; `column` is the first column of the sums.
+// Add the bias of each sum's column to d, then apply an activation on request; `column` is the first column of the
+// sums.
 template <int follows, class T, int count>
 __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
     const int first = column + threadIdx.x % 4 * 2;
@@ -106,22 +108,22 @@ __device__ __forceinline__ void store_pairs(const float (&d)[count], T* out, int
     }
 }
 
-// The same in bf16 with 16-byte stores of whole 128-byte lines, through a slab of 2 KB of the warp's own; columns a
+// The same in bf16, with 16-byte stores of whole 128-byte lines, through 2 KB of shared memory of this warp; columns a
 // multiple of 8, rows of out `pitch` elements apart.
 template <int count>
 __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned char* slab, unsigned short* out, int row,
                                             int column, int rows, int columns, int pitch) {
     store_lines(d, slab, out, row, column, rows, columns, [&](int, int at) { return (size_t)at * pitch; });
 }
-// The same, with row `at` of the sums from place(i, at) on, in elements: it is the i-th of a thread's 4 rows, which are
-// row + i * 4 + lane / 8.
+// The same, but row `at` of the sums is stored from element place(i, at) on; it is the i-th of a thread's 4 rows, which
+// are row + i * 4 + lane / 8.
 template <int count, class Place>
 __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned char* slab, unsigned short* out, int row,
                                             int column, int rows, int columns, const Place& place) {
     const unsigned lane = threadIdx.x % 32, line = lane % 16, to = shared_address(slab) + line * 128;
 #pragma unroll
     for (int part = 0; part < (count + 31) / 32; ++part) {
-        if (part > 0) __syncwarp();  // the last lines have been read
+        if (part > 0) __syncwarp();  // all lanes have read the previous lines
 #pragma unroll
         for (int j = 0; j < min(4, count / 8 - part * 4); ++j) {
             const float* from = d + part * 32 + j * 8;
@@ -140,8 +142,8 @@ __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned ch
     }
 }
 
-// The same with TMA stores of 16 rows of 64 bf16, which clip at the edges, through 2 KB slabs of the warp. The slabs
-// alternate: one is written while the other is read. The map's box is 64 x 16.
+// The same with TMA stores of 16 rows of 64 bf16, which clip at the edges, through 2 KB buffers ("slabs") of the warp.
+// The buffers alternate: one is written while TMA reads the other. The map's box is 64 x 16.
 template <int slabs = 2>
 struct EpilogueSmem {
     static constexpr int slab_bytes = 16 * 128, warp_bytes = slabs * slab_bytes, block_bytes = 8 * warp_bytes;
@@ -150,7 +152,8 @@ struct EpilogueSmem {
     // For the consumers' warps, 4 to 11 of the block.
     __device__ __forceinline__ explicit EpilogueSmem(unsigned memory_)
         : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes) {}
-    // put(slab, column), called by one lane, stores 16 rows of 64 columns; `column` counts from the sums' first.
+    // put(slab, column), called by one lane, stores 16 rows of 64 columns; `column` is relative to the first column of
+    // the sums.
     template <int count, class Put>
     __device__ __forceinline__ void store_parts(const float (&d)[count], const Put& put) {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
@@ -158,7 +161,7 @@ struct EpilogueSmem {
         for (int part = 0; part < (count + 31) / 32; ++part) {
             const unsigned slab = memory + turn * slab_bytes;
             turn = turn + 1 == slabs ? 0 : turn + 1;
-            if (lane == 0) wait_for_reads<slabs - 1>();  // the slab's last store has been read
+            if (lane == 0) wait_for_reads<slabs - 1>();  // the last store has read this buffer
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < min(4, count / 8 - part * 4); ++j) {
@@ -194,9 +197,10 @@ __device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned row) {
                  : "memory");
 }
 
-// Another operand of the output's shape, in bf16, combined with the sums. TMA fetches it into slabs of 16 rows of 64
-// columns, as many as a warp's sums have, while these are computed; the result leaves from the same slabs. Both maps
-// have boxes of 64 x 16. For the consumers' warps, 4 to 11 of the block; a warp's next 16 rows are 64 rows further.
+// Another bf16 operand of the output's shape, which is combined with the sums. TMA loads it into buffers of 16 rows of
+// 64 columns, as many as a warp's sums need, while the sums are computed; the result is stored from the same buffers.
+// Both maps have boxes of 64 x 16. For the consumers' warps, 4 to 11 of the block; the next 16 rows of a warp are 64
+// rows further.
 template <int tiles, int columns_of_sums>
 struct OperandSmem {
     static constexpr int slab_bytes = 16 * 128, parts = columns_of_sums / 64, warp_bytes = tiles * parts * slab_bytes,
@@ -211,9 +215,9 @@ struct OperandSmem {
         barrier_init_fence();
     }
     __device__ __forceinline__ void fetch(const TensorMap* map, int row, int column, int rows, int columns) const {
-        __syncwarp();  // no lane still waits for the last phase, whose parity the phase after this one has, too
+        __syncwarp();  // no lane may still wait for the last phase: the phase after this one has the same parity
         if (threadIdx.x % 32 != 0) return;
-        wait_for_reads<0>();  // the last results have left
+        wait_for_reads<0>();  // TMA has read the last results
         int boxes = 0;
 #pragma unroll
         for (int slab = 0; slab < tiles * parts; ++slab)

@@ -1,14 +1,15 @@
-// Copies with the Tensor Memory Accelerator: one thread names a box of a tensor map, the hardware copies it. Elements
-// outside of the tensor are loaded as zeros and not stored. Coordinates begin with the innermost dimension; in a load
-// it is a multiple of 16 bytes, in a store none is negative. Shared addresses are multiples of 128 bytes, of 1024 bytes
-// with the 128-byte swizzle, which permutes the 16-byte chunks of eight rows: chunk ^ row % 8.
+// Copies with the Tensor Memory Accelerator: one thread specifies a box of a tensor map, and the hardware copies it.
+// Elements outside of the tensor are loaded as zeros and are not stored. Coordinates begin with the innermost
+// dimension; in a load, the innermost one is a multiple of 16 bytes; in a store, none is negative. Shared addresses are
+// multiples of 128 bytes, or of 1024 bytes with the 128-byte swizzle, which permutes the 16-byte chunks of eight rows:
+// chunk ^ row % 8.
 #pragma once
 
 namespace opbench {
 
 struct __align__(64) TensorMap { unsigned long long opaque[16]; };  // a `const __grid_constant__` parameter
 
-// The offset of byte `offset` of dense rows of `span` bytes with the swizzle that spans a row.
+// Return the offset of byte `offset` in contiguous rows of `span` bytes, with the swizzle for that row length.
 template <int span>
 __device__ __forceinline__ unsigned swizzled(unsigned offset) {
     return offset ^ (offset >> 7 & (span / 16 - 1)) << 4;
@@ -73,8 +74,9 @@ __device__ __forceinline__ void load_for_all(unsigned to, const TensorMap* map, 
     else
         load(to, map, barrier, x, y);
 }
-// Copy through an im2col map: as many windows as the map says, from the window that begins at pixel (w, h) of an image,
-// along w, then h, then images. From each, take the pixel at (s, r) of the filter, and its channels from c on.
+// Copy through an im2col map: as many windows as the map specifies, beginning with the window at pixel (w, h) of an
+// image, along w, then h, then images. From each window, take the pixel at position (s, r) of the filter, and its
+// channels from c on.
 __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h,
                                              int image, unsigned short s, unsigned short r) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -82,7 +84,7 @@ __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, 
                  "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(image), "h"(s), "h"(r)
                  : "memory");
 }
-// The same for volumes: along w, h, d, then volumes, and the voxel at (s, r, t) of the filter.
+// The same for volumes: along w, h, d, then volumes; it takes the voxel at position (s, r, t) of the filter.
 __device__ __forceinline__ void load_windows(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h,
                                              int d, int volume, unsigned short s, unsigned short r, unsigned short t) {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -114,7 +116,7 @@ template <int pending>
 __device__ __forceinline__ void wait_for_reads() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
-// Wait until all groups have written: before the block ends.
+// Wait until all groups but the last `pending` have been written; call it before the block ends.
 template <int pending>
 __device__ __forceinline__ void wait_for_stores() {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");

@@ -1,4 +1,4 @@
-// Transpose a matrix of floats, because wgmma reads TF32 operands by k only.
+// Transpose a matrix of floats, because wgmma reads TF32 operands only by k.
 #pragma once
 
 namespace opbench {

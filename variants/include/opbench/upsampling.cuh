@@ -1,14 +1,14 @@
-// Bilinear upsampling by a whole number: between which pixels each output lies.
+// Bilinear upsampling by an integer factor: the two pixels between which each output is.
 #pragma once
 
 namespace opbench {
 
-// Output `phase` of a pixel lies (2 * phase + 1 - scale) / (2 * scale) beside it: on the side of the pixel before, or
-// after.
+// Output `phase` of a pixel is at distance (2 * phase + 1 - scale) / (2 * scale) from the pixel's centre: if this is
+// negative, between the previous pixel and this one, otherwise between this pixel and the next one.
 template <int scale>
 struct Phases {
     static __device__ constexpr bool before(int phase) { return 2 * phase + 1 < scale; }
-    static __device__ constexpr float weight(int phase) {  // of the later of the two pixels
+    static __device__ constexpr float weight(int phase) {  // weight of the second of the two pixels
         return (float)(2 * phase + 1 - scale + (before(phase) ? 2 * scale : 0)) / (2 * scale);
     }
 };

@@ -16,7 +16,7 @@ struct ElementType<true> {
 template <bool is_bf16>
 using Element = typename ElementType<is_bf16>::type;
 
-// A type of the given bytes, a number or vector, which one load or store moves. The compiler would copy a structure of
+// An integer or vector type with this number of bytes, for one load or store. The compiler would copy a structure of
 // __nv_bfloat16 member by member.
 template <int bytes>
 struct Raw;
@@ -41,31 +41,31 @@ struct Raw<1> {
     typedef unsigned char type;
 };
 
-// `count` elements that one load or store moves, at most 16 bytes.
+// The vector type of `count` elements, at most 16 bytes, for one load or store.
 template <class T, int count>
 using Packed = typename Raw<sizeof(T) * count>::type;
 
-// The widest vector of 8, 4, 2 or 1 elements, `most` at most, that divides both a and b.
+// Return the widest vector, of 8, 4, 2 or 1 elements but at most `most`, that divides both a and b.
 constexpr int widest_vector(int most, int a, int b) {
     int width = most;
     while (a % width != 0 || b % width != 0) width /= 2;
     return width;
 }
 
-// Element number `lane` of a pack of T, as a float.
+// Return element `lane` of a vector of T, as a float.
 template <class T, class Pack>
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {
     return (float)reinterpret_cast<const T*>(&pack)[lane];
 }
 
-// The same for a structure whose elements can be written.
+// A vector whose elements can be written.
 template <class T, int count>
 struct Vector {
     Packed<T, count> raw;
     __device__ __forceinline__ T& lane(int i) { return reinterpret_cast<T*>(&raw)[i]; }
 };
 
-// With `stream`, a load or store with evict-first caching, for data that is not read again soon.
+// Load or store a vector; with `stream` evict-first, for data that is not read again soon.
 template <bool stream, class Pack>
 __device__ __forceinline__ Pack load_packed(const Pack* source) {
     if constexpr (stream)
@@ -81,14 +81,14 @@ __device__ __forceinline__ void store_packed(Pack* target, Pack pack) {
         *target = pack;
 }
 
-// The sum over the threads of a warp, in its lane 0.
+// Return the sum over the threads of a warp, in its lane 0.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
     return value;
 }
 
-// The sums over a block of `threads`, in every thread; `warps` is shared memory for one value per warp.
+// Compute the sums over a block of `threads`, in every thread; `warps` is shared memory for one value per warp.
 template <int threads, int count>
 __device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)[count]) {
 #pragma unroll
@@ -105,7 +105,8 @@ __device__ __forceinline__ void block_sums(float (&value)[count], float (*warps)
     }
 }
 
-// The maximum or sum over the `threads` threads of a row (threadIdx.y), in each of them; `shared` has a line per row.
+// Return the maximum or the sum over the `threads` threads of a row (threadIdx.y), in each of them; `shared` has a line
+// per row.
 template <bool maximum, int threads, int warps>
 __device__ __forceinline__ float over_row(float value, float (*shared)[warps]) {
 #pragma unroll
@@ -125,7 +126,7 @@ __device__ __forceinline__ float over_row(float value, float (*shared)[warps]) {
     return value;
 }
 
-// The sums over the rows of a block of `threads`, for `across` columns, in every thread of a column.
+// Compute the sums over the rows of a block of `threads`, for `across` columns, in every thread of a column.
 template <int threads, int across, int count>
 __device__ __forceinline__ void column_sums(float (&value)[count], float (*warps)[across][count]) {
 #pragma unroll

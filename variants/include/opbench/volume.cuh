@@ -1,4 +1,4 @@
-// Convolutions of volumes, forward and transposed: which voxels and which filter elements meet for an output.
+// Convolutions of volumes, forward and transposed: which voxels and which filter elements contribute to an output.
 #pragma once
 
 namespace opbench {
@@ -11,11 +11,12 @@ struct VolumeSizes {
     int z, p, q;                        // depth, height and width of the output
 };
 
-// One axis: output number u and tap number j meet at voxel start + u * stride + j * step, if that is below `size`.
+// One axis: with tap j, output u uses voxel start + u * stride + j * step, if that voxel is inside (from 0 to `size` -
+// 1).
 struct Axis {
     int size, outputs, taps, start, stride, step;
-    int tap, next_tap;    // the filter element of tap number 0, and the distance to the next one
-    int first, distance;  // the place of output number 0, and the distance to the next one
+    int tap, next_tap;    // the filter element of tap 0, and the distance to the next one
+    int first, distance;  // the coordinate of output 0, and the distance to the next one
 
     __device__ __forceinline__ int voxel(int output, int number) const {
         return start + output * stride + number * step;
@@ -29,13 +30,13 @@ __device__ __forceinline__ Axis forward_axis(int size, int outputs, int taps, in
 
 __host__ __device__ constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
-// The outputs of one residue modulo the stride of a transposed convolution: the taps that reach them are the same for
-// all, so this is a convolution with stride 1 by every so-manieth element of the filter.
+// The outputs with one remainder modulo the stride of a transposed convolution. The same taps contribute to all of
+// them, so this is a convolution with stride 1 by every next_tap-th element of the filter.
 template <int stride, int dilation>
 __device__ __forceinline__ Axis transposed_axis(int size, int outputs, int taps, int padding, int residue) {
     constexpr int next_tap = stride / common_divisor(stride, dilation),
                   step = dilation / common_divisor(stride, dilation);
-    int tap = taps;  // none reaches them, unless one of the first next_tap does
+    int tap = taps;  // no tap contributes, unless one of the first next_tap taps does
 #pragma unroll
     for (int j = next_tap - 1; j >= 0; --j)
         if ((residue + padding - j * dilation) % stride == 0) tap = j;
@@ -47,7 +48,7 @@ __device__ __forceinline__ Axis transposed_axis(int size, int outputs, int taps,
             residue,  stride};
 }
 
-// An output of a volume: its image, and its number along each axis.
+// An output of a volume: its image, and its index along each axis.
 struct Output { int image, z, y, x; };
 
 struct Volume {
@@ -60,12 +61,12 @@ struct Volume {
         const int row = m / w.outputs, plane = row / h.outputs;
         return {plane / d.outputs, plane % d.outputs, row % h.outputs, m % w.outputs};
     }
-    // The index of an output among all voxels of the volumes that are written, which have z x p x q voxels.
+    // Return the index of an output among all voxels of the written volumes, which have z x p x q voxels.
     __device__ __forceinline__ int place(const Output& at, int z, int p, int q) const {
         const int plane = at.image * z + d.first + at.z * d.distance;
         return (plane * p + h.first + at.y * h.distance) * q + w.first + at.x * w.distance;
     }
-    // The index in the filter of a tap.
+    // Return the index of a tap in the filter.
     __device__ __forceinline__ int element(int a, int i, int j, int r, int s) const {
         return ((d.tap + a * d.next_tap) * r + h.tap + i * h.next_tap) * s + w.tap + j * w.next_tap;
     }
@@ -77,7 +78,8 @@ __device__ __forceinline__ Volume forward_volume(const VolumeSizes& size) {
             forward_axis(size.w, size.q, size.s, size.stride_w, size.padding_w, size.dilation_w), size.n};
 }
 
-// The outputs of class number `residue` of a transposed convolution, of which there are as many as strides multiplied.
+// Return the outputs of remainder class `residue` of a transposed convolution; there are as many classes as the product
+// of the strides.
 template <int stride_d, int stride_h, int stride_w, int dilation_d, int dilation_h, int dilation_w>
 __device__ __forceinline__ Volume transposed_volume(const VolumeSizes& size, int residue) {
     const int front = residue / (stride_h * stride_w), top = residue / stride_w % stride_h, left = residue % stride_w;

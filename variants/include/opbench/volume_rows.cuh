@@ -11,17 +11,17 @@ namespace opbench {
 constexpr int most_volume_taps = 128;
 
 struct __align__(8) VolumeWindow {
-    int origin;        // where tap 0 of an output lies in the image, in elements; may be outside
+    int origin;        // position of an output's tap 0 in the image, in elements; may be outside
     unsigned outside;  // bits a, 10 + i and 20 + j: taps a, i and j of the three axes are outside; bit 31: always 1
 };
 
 struct __align__(16) VolumeTap {
-    int image, filter;  // its distance from tap 0 in the image, and its place in a filter, in elements
+    int image, filter;  // distance from tap 0 in the image, and index in a filter, in elements
     unsigned needed;    // the bits of VolumeWindow::outside that must be 0; bit 31: there is no such tap
     int unused;
 };
 
-// The tables of a block of bm outputs, in shared memory: divisions and registers of the main loop are saved.
+// The tables of a block of bm outputs, in shared memory: they save divisions and registers in the main loop.
 template <int bm>
 struct VolumeTables {
     VolumeWindow windows[bm];
@@ -82,7 +82,7 @@ struct VolumeAndFilters {
         this->weight += to.row * depth;
     }
 
-    // Copy the next step to the next stage; stages are used in turn.
+    // Copy the next step into the next stage; stages are used cyclically.
     __device__ __forceinline__ void operator()(int) {
         if constexpr (aligned)
             copy_chunks();
@@ -99,7 +99,8 @@ struct VolumeAndFilters {
     __device__ __forceinline__ void copy_chunks() const {
         const VolumeTap at = tap_at(tap);
         const int shift = at.image + channel, from = at.filter + channel;
-        // Load some first: the compiler would make each load wait for the copy before it; for more, registers lack.
+        // Load several windows first: otherwise the compiler would make each load wait for the previous copy. For more
+        // than four, there are not enough registers.
         constexpr int at_once = a_loads < 4 ? a_loads : 4;
 #pragma unroll
         for (int first = 0; first < a_loads; first += at_once) {
@@ -116,7 +117,7 @@ struct VolumeAndFilters {
                        at.needed >> 31 == 0 && l * fill_rows < filters_left ? 16 : 0);
     }
 
-    // If channels are no whole chunks, a chunk spans taps, so its elements are copied one by one.
+    // If channels are not whole chunks, a chunk spans taps, so its elements are copied one by one.
     __device__ __forceinline__ void copy_elements() const {
         int at = tap, element = channel;
 #pragma unroll 1

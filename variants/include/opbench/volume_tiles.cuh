@@ -1,5 +1,6 @@
 // A convolution of volumes [n][c][d][h][w] as an implicit matrix product on CUDA cores: rows are filters, columns are
-// outputs, and the depth is filter position x channel. The weight is packed before, as floats with filters innermost.
+// outputs, and the depth is filter position x channel. A previous launch packs the weight, as floats with the filters
+// innermost.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,7 +21,8 @@ __device__ __forceinline__ void multiply_volume(const float* __restrict__ packed
     constexpr int b_rows = threads / bn, b_loads = bk / b_rows;
     __shared__ __align__(16) float a_tile[2][bk][bm];
     __shared__ __align__(16) float b_tile[2][bk][bn];
-    // A thread fetches for one output, always the same, every b_rows-th channel, and four filters of every a_rows-th.
+    // In every step, a thread loads every b_rows-th channel of the same output, and four filters of every a_rows-th
+    // channel.
     const int b_column = threadIdx.x % bn, b_row = threadIdx.x / bn;
     const int a_column = threadIdx.x % (bm / 4) * 4, a_row = threadIdx.x / (bm / 4);
     const int channels = size.group_channels, voxels = size.d * size.h * size.w;
@@ -28,7 +30,7 @@ __device__ __forceinline__ void multiply_volume(const float* __restrict__ packed
     const Output output = exists ? volume.output(column0 + b_column) : Output{0, 0, 0, 0};
     const T* source = image + (size_t)output.image * images;
 
-    int a = 0, i = 0, j = 0, first = 0;  // filter position and first channel of the step to be fetched
+    int a = 0, i = 0, j = 0, first = 0;  // filter position and first channel of the next step to load
     int a_offset = 0, b_offset = 0;
     bool inside = false;
     auto aim = [&] {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void multiply_volume(const float* __restrict__ packed
     multiply_steps<Tiles>(a_tile, b_tile, row, column, steps, sum, load, store);
 }
 
-// to[0 .. 3] = values, as one store.
+// Store four values with one store.
 __device__ __forceinline__ void store_four_values(float* to, const float (&value)[4]) {
     *reinterpret_cast<float4*>(to) = make_float4(value[0], value[1], value[2], value[3]);
 }
@@ -78,8 +80,9 @@ __device__ __forceinline__ void store_four_values(__nv_bfloat16* to, const float
         make_uint2(*reinterpret_cast<const unsigned*>(&low), *reinterpret_cast<const unsigned*>(&high));
 }
 
-// Store the sums to out [n][k][z][p][q], plus the bias, clipped if `relu`. `filter0`: the group's first filter; row and
-// column: the thread's first ones in the group and in the volume. `fours`: outputs are dense, and 4 divides a volume.
+// Store the sums to out [n][k][z][p][q], plus the bias; with `relu`, negative results become 0. `filter0`: the group's
+// first filter; row and column: the thread's first ones in the group and in the volume. `fours`: outputs are
+// contiguous, and a volume is a multiple of 4.
 template <class Tiles, bool with_bias, bool relu, bool fours, class T>
 __device__ __forceinline__ void store_volume(const float (&sum)[8][8], T* __restrict__ out, const T* __restrict__ bias,
                                              const VolumeSizes& size, const Volume& volume, int filter0, int row,

@@ -18,11 +18,11 @@ struct Stored<Format::tf32> {
     typedef float T;
 };
 
-// The descriptor of an operand in rows of 128 bytes with the 128-byte swizzle. By k: a row has the k of one m or n, and
-// eight rows are `stride` bytes from the next eight. By m or n: a row has 64 m or n of one k, eight k are `stride`
-// bytes from the next eight, and `leading` bytes lead to the next 64 m or n. Descriptors count 16 bytes: the next 32
-// bytes of a row are descriptor + 2. A tile may begin at any row, as the swizzle depends on the address. Rows of 64
-// bytes are possible, too.
+// Return the descriptor of an operand in rows of 128 bytes with the 128-byte swizzle. By k: a row has the k of one m or
+// n, and eight rows are `stride` bytes from the next eight. By m or n: a row has 64 m or n of one k; eight k are
+// `stride` bytes from the next eight, and the next 64 m or n are `leading` bytes further. Descriptors count in units of
+// 16 bytes: the next 32 bytes of a row are descriptor + 2. A tile may begin at any row, because the swizzle depends on
+// the address. Rows of 64 bytes (`span`) are possible, too.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned stride = 1024,
                                                          unsigned leading = 16, int span = 128) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
@@ -68,8 +68,8 @@ __device__ __forceinline__ void wgmma_wait() {
 #define OPBENCH_SUMS_112(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_48(I + 64)
 #define OPBENCH_SUMS_128(I) OPBENCH_SUMS_64(I), OPBENCH_SUMS_64(I + 64)
 
-// d = a * b, or d += a * b if `add` is not 0, for 64 x N x 32 bytes of k; a and b are descriptors. With by_m and by_n,
-// which only 16-bit operands may have, the operands are stored by m and by n.
+// Compute d = a * b, or d += a * b if `add` is not 0, for 64 x N x 32 bytes of k; a and b are descriptors. With by_m
+// and by_n, which only 16-bit operands allow, the operands are stored by m and by n.
 template <Format operand, bool by_m = false, bool by_n = false, int count>
 __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, unsigned long long b, int add) {
     static_assert(operand != Format::tf32 || !by_m && !by_n, "wgmma reads TF32 by k alone");
@@ -99,8 +99,8 @@ __device__ __forceinline__ void wgmma(float (&d)[count], unsigned long long a, u
     OPBENCH_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
 }
 
-// The same with 64 x 16 of a in registers, two 16-bit numbers each: a[i] is row 16 w + l / 4 + 8 (i % 2), columns
-// 2 (l % 4) + 8 (i / 2) and the next.
+// The same with 64 x 16 elements of a in registers, two 16-bit elements in each: a[i] is row 16 w + l / 4 + 8 (i % 2),
+// columns 2 (l % 4) + 8 (i / 2) and the next one.
 template <Format operand, bool by_n = false, int count>
 __device__ __forceinline__ void wgmma(float (&d)[count], const unsigned (&a)[4], unsigned long long b, int add) {
     static_assert(operand != Format::tf32 && (count == 32 || count == 64), "16-bit numbers, 64 or 128 columns");
@@ -117,8 +117,8 @@ __device__ __forceinline__ void wgmma(float (&d)[count], const unsigned (&a)[4],
 }
 // clang-format on
 
-// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or the first 32 * slices of them; b
-// by k, or 64 rows of k by n.
+// sum[i] += a * b of one stage: `tiles` times 64 rows of a, 128 (or 64) bytes of k, or only the first 32 * slices
+// bytes; b is stored by k, or as 64 rows of k by n.
 template <Format operand, bool by_n = false, int span = 128, int slices = span / 32, int tiles, int count>
 __device__ __forceinline__ void multiply_stage(float (&sum)[tiles][count], unsigned a, unsigned b, int add) {
     static_assert(span == 128 || !by_n, "rows of k by n have 128 bytes");

@@ -1,4 +1,4 @@
-// Tiles of a pooling's gradient: which windows lie over which pixels of a tile. The compiler knows all of it, because
+// Tiles of a pooling's gradient: which windows cover which pixels of a tile. The compiler knows all of this, because
 // tiles begin at multiples of the stride.
 #pragma once
 #include <opbench/vectors.cuh>
@@ -13,20 +13,24 @@ struct WindowTiles {
     static constexpr int tile_rows = rows * stride, tile_columns = columns * stride;  // pixels
     static constexpr int row_tiles = (h + tile_rows - 1) / tile_rows;
     static constexpr int column_tiles = (w + tile_columns - 1) / tile_columns;
-    // The first window over a tile, counted from the one that starts (padding apart) where the tile does.
+    // The first window that covers a tile, counted from the one that starts (apart from the padding) where the tile
+    // starts.
     static constexpr int first = -floor_div(window - 1 - padding, stride);
-    static constexpr int window_rows = (tile_rows - 1 + padding) / stride - first + 1;  // of windows over a tile
+    // rows of windows that cover a tile
+    static constexpr int window_rows = (tile_rows - 1 + padding) / stride - first + 1;
     static constexpr int window_columns = (tile_columns - 1 + padding) / stride - first + 1;
-    static constexpr int before = first * stride - padding;  // where the first window begins, from the tile's begin
+    static constexpr int before = first * stride - padding;  // start of the first window, relative to the tile's start
     static constexpr int input_rows = (window_rows - 1) * stride + window;  // pixels that these windows cover
     static constexpr int input_columns = (window_columns - 1) * stride + window;
 
-    // The widest vector, `most` elements at most, of the gradients of a row of q windows that a tile needs.
+    // Return the widest vector, with at most `most` elements, of the gradients that a tile needs from a row of q
+    // windows.
     static constexpr int gradient_width(int most, int q) {
         return first == 0 && window_columns == columns && q % columns == 0 ? widest_vector(most, columns, columns) : 1;
     }
 
-    // Call visit(a, b, r, s) for each window (a, b) over pixel (y, x) of the tile, which is at (r, s) of the window.
+    // Call visit(a, b, r, s) for each window (a, b) that contains pixel (y, x) of the tile; the pixel is at (r, s) of
+    // the window.
     template <class Visit>
     __device__ __forceinline__ static void for_each_window(int y, int x, const Visit& visit) {
 #pragma unroll

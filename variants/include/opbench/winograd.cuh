@@ -1,5 +1,6 @@
 // Winograd's F(2x2, 3x3) without its matrix products: transforms of filters and patches, four channels at a time, and
-// of 2 x 2 outputs. A filter of size 5 is one of size 3 plus one of size 2, shifted by 3, per direction: 4 + 3 points.
+// of 2 x 2 outputs. A filter of size 5 is treated as one of size 3 plus one of size 2, shifted by 3, along each axis: 4
+// + 3 points.
 #pragma once
 
 #include <opbench/epilogue.cuh>
@@ -16,9 +17,9 @@ __device__ __forceinline__ float4 operator*(float a, float4 b) {
     return make_float4(a * b.x, a * b.y, a * b.z, a * b.w);
 }
 
-constexpr int winograd_points(int size) { return size == 3 ? 4 : 7; }  // products for 2 outputs, per direction
+constexpr int winograd_points(int size) { return size == 3 ? 4 : 7; }  // products for 2 outputs, along each axis
 
-// One direction: products of (G g)[i] and (Bt d)[i], outputs At m.
+// One axis: products of (G g)[i] and (Bt d)[i]; the outputs are At m.
 // G = [1 0 0 0 0; 1/2 1/2 1/2 0 0; 1/2 -1/2 1/2 0 0; 0 0 1 0 0; 0 0 0 1 0; 0 0 0 1 1; 0 0 0 0 1]
 template <int size>
 __device__ __forceinline__ float4 filter_point(int i, const float4 (&g)[size]) {
@@ -61,7 +62,8 @@ __device__ __forceinline__ void transform_filter(Load load, Store store) {
         for (int j = 0; j < points; ++j) store(i * points + j, filter_point(j, rows[i]));
 }
 
-// Filters [k][size][size][c] to [points][points][k][c] with store(vector, value); a thread has four channels of one.
+// Transform filters [k][size][size][c] to [points][points][k][c] with store(vector, value); a thread has four channels
+// of one filter.
 template <int size, class Store>
 __device__ __forceinline__ void transform_filters(const float* weight, int k, int c, Store store) {
     const int quads = c / 4, index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -87,8 +89,8 @@ __device__ __forceinline__ void transform_turned_filters(const float* weight, in
         [&](int product, float4 value) { store(((size_t)product * c + channel) * quads + quad, value); });
 }
 
-// image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B of the pixels d that each 2 x 2 outputs
-// need; a thread has four channels of one patch.
+// image [n][h][w][c] -> patches [points][points][n][rows][columns][c]: Bt d B of the pixels d on which each 2 x 2
+// outputs depend; a thread has four channels of one patch.
 template <int size>
 __device__ __forceinline__ void transform_patches(const float* image, float* patches, int n, int c, int h, int w,
                                                   int rows, int columns, int padding) {
@@ -119,8 +121,8 @@ __device__ __forceinline__ void transform_patches(const float* image, float* pat
     }
 }
 
-// Store the outputs 2 i + j of a warp's tiles through the stages' memory. `place(row, output)` returns the number of
-// the pixel of a tile's output, or -1; finish(element of the output, its column, four sums) writes.
+// Store the outputs 2 i + j of a warp's tiles through the stages' memory. `place(row, output)` returns the index of the
+// pixel of a tile's output, or -1; finish(element of the output, its column, four sums) stores it.
 template <class Block, class Place, class Finish>
 __device__ __forceinline__ void store_outputs(const typename Block::Sums (&sum)[4], void* memory, int column0,
                                               int columns, Place place, Finish finish) {

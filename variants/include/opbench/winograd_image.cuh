@@ -6,11 +6,12 @@
 
 namespace opbench {
 
-constexpr int image_tiles = 8;             // of 2 x 2 outputs, per direction
-constexpr int side = 2 * image_tiles + 2;  // pixels that they need, per direction
+constexpr int image_tiles = 8;             // tiles of 2 x 2 outputs, along each axis
+constexpr int side = 2 * image_tiles + 2;  // pixels that they depend on, along each axis
 constexpr int image_pitch = 36;            // floats between pixels: the 8-byte loads of 4 tiles have no bank conflict
 
-// The order of a filter vector's 8 channels: even ones first, to match the two neighbouring channels a thread loads.
+// Store a filter vector's 8 channels with the even ones first, to match the two neighbouring channels that a thread
+// loads.
 __device__ __forceinline__ void store_interleaved(float* filters, size_t vector, float4 value) {
     float2* to = reinterpret_cast<float2*>(filters) + vector / 2 * 4 + vector % 2;
     to[0] = make_float2(value.x, value.z);
@@ -73,10 +74,11 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
                        channel < c && n0 + fill_row + l * Block::fill_rows < k ? 16 : 0);
     };
 
-    // The rows of a matrix instruction's first operand are tiles: lane / 4 is the column; 8 rows on is the next line.
+    // The rows of an mma instruction's first operand are tiles: lane / 4 is the tile's column, and 8 rows further is
+    // the next line of tiles.
     const int m_warp = warp / Block::warps_n * 32, n_warp = warp % Block::warps_n * 32;
     const int a_lane = (m_warp / image_tiles * 2 * side + lane / 4 * 2) * image_pitch + lane % 4 * 2;
-    // Lane l gives ldmatrix the address of one chunk of a slice: in row l % 8 + l / 16 * 8 of 16 filters.
+    // Lane l provides ldmatrix with the address of one chunk of a slice: in row l % 8 + l / 16 * 8 of 16 filters.
     const unsigned b_lane = swizzled_offset(n_warp + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 
     for (int index = thread; index < copies; index += Block::threads) copy_pixel(index, 0);
@@ -87,7 +89,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
     }
     wait<Block::stages - 2>();
     __syncthreads();
-    typename Block::Sums sum[4] = {};  // of the outputs 2 i + j
+    typename Block::Sums sum[4] = {};  // sums of the outputs 2 i + j
 #pragma unroll 1
     for (int step = 0; step < 16 * parts; ++step) {
         const int chunk = step / 16, product = step % 16;
@@ -112,7 +114,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
             return make_float2(a.x + column.sign * b.x + row.sign * (d.x + column.sign * e.x),
                                a.y + column.sign * b.y + row.sign * (d.y + column.sign * e.y));
         };
-        // The tensor core truncates its running sum, so it sums one step of 32 only.
+        // The tensor core truncates its running sum, so it adds only one step of 32 itself.
         typename Block::Sums part = {};
         const unsigned from = stages + step % Block::stages * stage_bytes;
 #pragma unroll

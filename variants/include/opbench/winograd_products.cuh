@@ -1,4 +1,4 @@
-// Winograd's products: written to memory and then summed into 2 x 2 outputs, or summed in registers one by one.
+// Winograd's products: stored in memory and then added to 2 x 2 outputs, or added in registers one by one.
 #pragma once
 
 #include <opbench/matrix_rows.cuh>
@@ -21,8 +21,9 @@ __device__ __forceinline__ void store_product(unsigned char* shared, const float
                                     m0 + warp.m, n0 + warp.n, tiles, k);
 }
 
-// products [4][4][n][rows][columns][k]: At m A with At = [1 1 1 0; 0 1 -1 -1]. A thread has one vector of channels of
-// 2 x 2 pixels of [n][p][q][k] and calls finish(number of the vector, its number in the pixel, value) for each.
+// products [4][4][n][rows][columns][k]: compute At m A with At = [1 1 1 0; 0 1 -1 -1]. A thread has one vector of
+// channels of 2 x 2 pixels of [n][p][q][k] and calls finish(index of the vector, its index in the pixel, value) for
+// each pixel.
 template <class Vector, class Finish>
 __device__ __forceinline__ void transform_products(const Vector* products, int n, int vectors, int p, int q,
                                                    Finish finish) {
@@ -50,7 +51,8 @@ __device__ __forceinline__ void transform_products(const Vector* products, int n
                 finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
 }
 
-// The place of a tile's 2 x 2 outputs: x: the number of the upper left one; y, bit 2 i + j: row i, column j exists.
+// Return the place of a tile's 2 x 2 outputs. x: the index of the upper left one; bit 2 i + j of y: whether row i,
+// column j exists.
 __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     const int rows = (p + 1) / 2, columns = (q + 1) / 2;
     if (tile >= n * rows * columns) return {0, 0};
@@ -59,7 +61,7 @@ __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     return {(tile / columns / rows * p + y) * q + x, y + 1 < p ? row | row << 2 : row};
 }
 
-// Load rows of patches and filters, of one product after the other.
+// Load rows of patches and filters, for one product after the other.
 template <class Block>
 struct AllRows : MatrixRows<Block, true> {
     typedef MatrixRows<Block, true> First;
@@ -91,9 +93,9 @@ __device__ __forceinline__ void sum_products(unsigned char* shared, const float*
     const int steps = (c + Block::bk - 1) / Block::bk;
     AllRows<Block> rows({shared, patches, filters, m0, n0, tiles, k, c, 0, c}, tiles, k, c, steps);
     const Warp<Block> warp;
-    typename Block::Sums part = {}, sum[4] = {};  // of the outputs 2 i + j
+    typename Block::Sums part = {}, sum[4] = {};  // sums of the outputs 2 i + j
     float factors[4] = {1.0f, 0.0f, 0.0f, 0.0f};
-    int product = 0, step = 0;  // of the current factors
+    int product = 0, step = 0;  // the product and the step of the current factors
     multiply_parts<Block, false, false>(part, shared, points * points * steps, warp, rows, [&] {
 #pragma unroll
         for (int e = 0; e < 4 * tm * tn; ++e) {
