@@ -1,4 +1,5 @@
-// The epilogue of wgmma: bias, ReLU or GELU, stores. Each warp handles its own 16 rows, without a barrier of the block.
+// The epilogue of wgmma: bias, an activation, stores. Each warp processes its own 16 rows, without a barrier of the
+// block.
 // (The sums' layout in registers is described in wgmma.cuh.)
 #pragma once
 #include <opbench/activations.cuh>
