@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from opbench.backend.findings import Finding
     from opbench.export.sarif import FaultAtLine
+    from opbench.results.files import Run
     from opbench.results.header import SkippedVariants
     from opbench.results.own_variants import VariantComparison
     from opbench.results.result import Result
@@ -89,11 +90,22 @@ def run_command(
         click.echo(
             f"time: {units.duration(run.wall_s)}, of which {phases}" if run.wall_s else f"time: {phases}", err=True
         )
+    if note := _unused_gpus(options, run):
+        click.echo(f"note: {note}", err=True)
     if note := _sizes_not_checked(targets, options.variants, run.results):
         click.echo(f"note: {note}", err=True)
     print_and_exit(
         run.results, as_json, lambda: print_table(rows(run, options.gpu), run.left_out, compare_own_variants(run))
     )
+
+
+def _unused_gpus(options: RunOptions, run: Run) -> str:
+    """Return a note that a run of several problems used one GPU of several; "" for none."""
+    is_divisible = len({(result.operator, result.problem) for result in run.results}) > 1
+    if run.header.backend != "cuda" or options.gpus or options.on or not is_divisible:
+        return ""
+    count = sum(gpu.name == run.header.environment.gpu for gpu in backends.available_gpus())
+    return f"one of {count} GPUs was used; to divide the problems among all of them: --gpus all" if count > 1 else ""
 
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:

@@ -17,7 +17,7 @@ CHUNK_ELEMENTS = 1 << 22
 """Elements of a chunk that has its own random generator; a smaller array is one chunk."""
 CACHED_ELEMENTS = 1 << 18
 """Elements of a chunk to convert, so that intermediate results stay in a core's cache."""
-MAX_THREADS = min(16, os.cpu_count() or 1)
+MAX_THREADS = min(16, len(os.sched_getaffinity(0)))
 
 Draw = Callable[["np.random.Generator", int], np.ndarray]
 """A function that draws that many numbers from a generator."""

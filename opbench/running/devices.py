@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from opbench.backend.environment import Environment
 from opbench.checking import backends
@@ -31,6 +34,8 @@ class ChosenGpu:
     uuid: str
     environment: Mapping[str, str]
     """Additional environment variables of its worker, so that the process sees only this GPU."""
+    processors: frozenset[int] = field(default=frozenset(), compare=False)
+    """The logical processors that only its worker uses; empty for all."""
 
 
 def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
@@ -92,7 +97,41 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
             value=tuple(visible[index].name for index in device_indices),
             allowed=same_model,
         )
-    return tuple(ChosenGpu(index, visible[index].uuid, visible[index].environment) for index in device_indices)
+    shares = share_processors(os.sched_getaffinity(0), len(device_indices))
+    return tuple(
+        ChosenGpu(index, visible[index].uuid, visible[index].environment, share)
+        for index, share in zip(device_indices, shares, strict=True)
+    )
+
+
+PROCESSORS_FOLDER = Path("/sys/devices/system/cpu")
+
+
+def share_processors(processors: Iterable[int], count: int) -> list[frozenset[int]]:
+    """Divide logical processors into `count` disjoint shares; empty shares if there is one or too few to divide.
+
+    The processors of one core stay together, and so do those of one socket, as far as the shares allow.
+    """
+    cores: dict[tuple[int, int], list[int]] = {}
+    for processor in sorted(processors):
+        cores.setdefault(_core_of(processor), []).append(processor)
+    ordered = [cores[core] for core in sorted(cores)]
+    if count < 2 or len(ordered) < count:
+        return [frozenset()] * count
+    ends = [len(ordered) * number // count for number in range(count + 1)]
+    return [
+        frozenset(processor for core in ordered[first:end] for processor in core)
+        for first, end in itertools.pairwise(ends)
+    ]
+
+
+def _core_of(processor: int) -> tuple[int, int]:
+    """Return the socket and the core of a logical processor; a core of its own if the system does not say."""
+    folder = PROCESSORS_FOLDER / f"cpu{processor}" / "topology"
+    try:
+        return int((folder / "physical_package_id").read_text()), int((folder / "core_id").read_text())
+    except (OSError, ValueError):
+        return 0, processor
 
 
 def require_same_model(environments: Mapping[str, Environment]) -> None:

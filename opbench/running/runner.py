@@ -182,7 +182,7 @@ def _worker_slots(opening: OpenBackend, options: RunSetup) -> list[WorkerSlot]:
         return [WorkerSlot(Worker(opening, options.out / f"{name}.log")) for name in names]
     logs = [options.out / f"worker-gpu{device.index}.log" for device in options.devices]
     pairs = zip(options.devices, logs, strict=True)
-    return [WorkerSlot(Worker(opening, log, device.environment)) for device, log in pairs]
+    return [WorkerSlot(Worker(opening, log, device.environment, device.processors)) for device, log in pairs]
 
 
 def _run(state: _RunState) -> None:

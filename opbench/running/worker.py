@@ -6,12 +6,13 @@ goes to the worker's log, whose last line is quoted when the worker dies.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
@@ -54,8 +55,16 @@ class WorkerHung(WorkerLost):
 class Worker:
     """One worker process; it starts when needed, and again after a crash."""
 
-    def __init__(self, opening: OpenBackend, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        opening: OpenBackend,
+        log: Path,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        processors: Set[int] = frozenset(),
+    ) -> None:
         self.opening, self.log = opening, log
+        self._processors = processors
+        """The logical processors that the process may use; empty for all."""
         self._variables = dict(environment)
         """Additional environment variables of the process, which select the visible device."""
         self.phases_s: dict[str, float] = defaultdict(float)
@@ -82,6 +91,9 @@ class Worker:
                     self._process, self._pipe = start_module(
                         "opbench.running.server", *confined, environment=env, output=log
                     )
+                    if self._processors:  # before the process starts threads, which inherit the choice
+                        with contextlib.suppress(ProcessLookupError):  # it has ended already
+                            os.sched_setaffinity(self._process.pid, self._processors)
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)
         return self._environment
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -17,20 +18,24 @@ from opbench import api
 from opbench.backend.base import Gpu
 from opbench.backend.environment import Environment
 from opbench.checking import backends
+from opbench.cli.run import _unused_gpus as unused_gpus
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.folders import case_named
 from opbench.report import write_report
 from opbench.results.files import FILE, Run, read_run
 from opbench.results.rows import rows
-from opbench.running import probes, runner
-from opbench.running.devices import ChosenGpu, choose_devices
+from opbench.running import devices, probes, runner
+from opbench.running.devices import ChosenGpu, choose_devices, share_processors
 from opbench.running.dispatch import Dispatch
+from opbench.running.options import RunOptions
 from opbench.running.progress import OnProgress, Progress
-from opbench.running.protocol import BuildModules, CaseStarted, MeasureCases, unpack
+from opbench.running.protocol import BuildModules, CaseStarted, MeasureCases, OpenBackend, unpack
 from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
-from opbench.running.worker import WorkerLost
+from opbench.running.worker import Worker, WorkerLost
+from support.builders.runs import result
+from support.builders.runs import run as fabricated_run
 from support.builders.two_problems import NAMES, own_variant
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU
@@ -62,6 +67,66 @@ def test_gpus_are_chosen_by_index_and_are_of_one_model(shown: list[Gpu]) -> None
     with refuses("mixed-gpus", value=("NVIDIA H200", "NVIDIA L4", "NVIDIA H200"), allowed="0,2"):
         choose_devices("all", "cuda")
     assert len(choose_devices("0,2", "cuda")) == 2, "what is not chosen may be of any model"
+
+
+def topology(folder: Path, cores: Sequence[tuple[int, int]]) -> Path:
+    """Describe logical processors by socket and core, as the system does."""
+    for processor, (socket, core) in enumerate(cores):
+        path = folder / f"cpu{processor}" / "topology"
+        path.mkdir(parents=True)
+        (path / "physical_package_id").write_text(f"{socket}\n")
+        (path / "core_id").write_text(f"{core}\n")
+    return folder
+
+
+def test_workers_share_no_core_and_stay_on_their_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second half of the processors are the second threads of the cores of the first half.
+    threads = [(socket, core) for _ in range(2) for socket in range(2) for core in range(2)]
+    monkeypatch.setattr(devices, "PROCESSORS_FOLDER", topology(tmp_path, threads))
+    assert share_processors(range(8), 2) == [{0, 1, 4, 5}, {2, 3, 6, 7}]
+    assert share_processors(range(8), 4) == [{0, 4}, {1, 5}, {2, 6}, {3, 7}]
+    assert share_processors(range(8), 3) == [{0, 4}, {1, 5}, {2, 3, 6, 7}]
+    assert share_processors(range(8), 1) == [frozenset()], "one worker may use all"
+    assert share_processors(range(8), 5) == [frozenset()] * 5, "more workers than cores"
+    assert share_processors([3, 6], 2) == [{6}, {3}], "only what this process may use"
+
+
+def test_processors_without_a_description_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "PROCESSORS_FOLDER", tmp_path)
+    assert share_processors(range(4), 2) == [{0, 1}, {2, 3}]
+
+
+def test_chosen_gpus_have_disjoint_processors(
+    shown: list[Gpu], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(devices, "PROCESSORS_FOLDER", tmp_path)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: set(range(6)))
+    shares = [device.processors for device in choose_devices("all", "cuda")]
+    assert shares == [{0, 1}, {2, 3}, {4, 5}]
+    assert [device.processors for device in choose_devices("1", "cuda")] == [frozenset()]
+
+
+def test_a_worker_runs_on_its_processors_only(tmp_path: Path) -> None:
+    processor = min(os.sched_getaffinity(0))
+    worker = Worker(OpenBackend(""), tmp_path / "worker.log", {}, frozenset({processor}))
+    try:
+        worker.start()
+        assert worker._process is not None
+        threads = Path(f"/proc/{worker._process.pid}/task").iterdir()
+        assert {tuple(os.sched_getaffinity(int(thread.name))) for thread in threads} == {(processor,)}
+    finally:
+        worker.stop()
+
+
+def test_a_run_names_the_gpus_that_it_leaves_unused(shown: list[Gpu], tmp_path: Path) -> None:
+    problems = ["(n=7)", "(n=1000)"]
+    run = fabricated_run([result("scalar", 1e-3, problem=problem) for problem in problems])
+    on_gpu = replace(run, header=replace(run.header, backend="cuda", environment=Environment(gpu="NVIDIA H200")))
+    assert "--gpus all" in unused_gpus(RunOptions(), on_gpu)
+    assert not unused_gpus(RunOptions(gpus="0"), on_gpu)
+    assert not unused_gpus(RunOptions(), replace(on_gpu, results=on_gpu.results[:1]))
+    del shown[1:]
+    assert not unused_gpus(RunOptions(), on_gpu)
 
 
 class OnDevice(FakeWorker):
@@ -172,9 +237,9 @@ def test_a_problem_goes_whole_to_one_device_and_says_to_which(tmp_path: Path, on
         "GPU-b": 2e12,
     }
     # Shares of peak are of the device that a case ran on.
-    for row, result in zip(rows(run), run.results, strict=True):
-        assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[result.device]
-        peak = {"GPU-a": 4e12, "GPU-b": 2e12}[result.device]
+    for row, done in zip(rows(run), run.results, strict=True):
+        assert row.device == {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}[done.device]
+        peak = {"GPU-a": 4e12, "GPU-b": 2e12}[done.device]
         assert row.peak_share == pytest.approx(((row.times and row.times.bytes_per_s) or 0) / peak)
     page = write_report(run, tmp_path / "out")[0].read_text()
     assert "GPU-a" in page and "on GPU 1" in page and "Devices; each problem ran on one of them" in page
