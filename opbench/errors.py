@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ class Reason:
 
 MAX_NAMES_LISTED = 6
 """Most known names in a message that has a command which lists all of them."""
+WORD_LIKENESS = 0.8
+"""Smallest ratio of `difflib` at which a name counts as one word of a longer name."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,21 @@ class UnknownName:
         """Return the known name that the user probably meant, or ""."""
         return next(iter(difflib.get_close_matches(self.name, self.known_names, n=1)), "")
 
+    @property
+    def with_this_word(self) -> list[str]:
+        """Return the known names that have the name as one of their words, such as "global-race" for "race"."""
+        words = {known_name: re.split(r"[-_ ]", known_name) for known_name in self.known_names}
+        return [name for name, parts in words.items() if difflib.get_close_matches(self.name, parts, 1, WORD_LIKENESS)]
+
     def __str__(self) -> str:
         has_command = self.hint.startswith("opbench ")
         listed = self.known_names[: MAX_NAMES_LISTED if has_command else None]
         omitted = len(self.known_names) - len(listed)
         known = ", ".join(listed) + (f" and {omitted} more" if omitted else "")
-        tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {known}"
+        suggestions = [self.nearest] if self.nearest else self.with_this_word[:MAX_NAMES_LISTED]
+        quoted = [f"'{name}'" for name in suggestions]
+        alternatives = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
+        tail = f"did you mean {alternatives}?" if suggestions else f"known: {known}"
         location = f"{self.place}: " if self.place else ""
         hint = f"list all: {self.hint}" if has_command else self.hint
         return f"{location}unknown {self.noun} '{self.name}'; {tail}" + (f" ({hint})" if hint else "")

@@ -171,7 +171,7 @@ def _assumed_host_source(file: ParsedFile) -> str:
             raise UsageError(
                 f"{file.path}: nothing launches {kernel.name}, and opbench assumes no launch for a kernel that uses "
                 f"threadIdx.z; add host code with a launch such as {kernel.name}<<<grid, dim3(32, 2, 2)>>>(…), or "
-                "write a header by hand (see 'Write your own kernel' in README.md)",
+                "write a header by hand (see 'Your own kernel' in README.md)",
                 kind="no-launch",
                 subject=file.path,
                 value=kernel.name,

@@ -147,11 +147,14 @@ def require_kernels(file: ParsedFile) -> None:
             f"defines no __global__ function: its work is done by calls such as {library_call}, and opbench checks "
             "only kernels; write a kernel in this file, or list the shipped ones: opbench list variants"
         )
-    else:
+    elif any("__global__" in source.text for source in file.sources):
         text = (
-            "defines no __global__ function that opbench can read; write the kernel's header by hand (see 'Write your "
-            "own kernel' in README.md)"
+            "defines no __global__ function that opbench can read; write the kernel's header by hand (see 'Your own "
+            "kernel' in README.md)"
         )
+    else:
+        fault = "contains no __global__ function" if any(s.text.strip() for s in file.sources) else "this file is empty"
+        text = f"{fault}; name the .cu file with the kernel, or copy a shipped kernel: opbench new variant relu/mine"
     raise UsageError(f"{file.path}: {text}", kind="no-kernel", subject=file.path)
 
 

@@ -12,7 +12,7 @@ import click
 
 from opbench.cli import completion
 from opbench.cli.options import BACKENDS, cases_option, json_option, variants_option
-from opbench.errors import unknown_name
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
 from opbench.paths import shipped_suites
@@ -72,7 +72,8 @@ def list_command(
     if what in operators and name is None:
         what, name = "variants", what
     if what not in completion.LISTS:
-        raise click.UsageError(str(unknown_name("operator", what, (*completion.LISTS, *operators))))
+        names = (*completion.LISTS, *operators)
+        raise UsageError(unknown_name("operator or list", what, names, catalog.command("list operators")))
     if name and what in ("operators", "suites"):
         raise click.UsageError(f"opbench list {what} takes no name; remove '{name}'")
     if gpu and what != "variants":

@@ -36,7 +36,14 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
                 f"; the header's define or tune defines the macro {macro} = {value}, and the file also declares {macro}"
                 "; rename one of the two"
             )
-    return CompileError(f"{request.source} does not compile{explanations}\n{shortened(stderr)}")
+    message = f"{request.source} does not compile{explanations}\n{shortened(stderr)}"
+    return CompileError(message, _first_error(request.source, stderr))
+
+
+def _first_error(source: Path, stderr: str) -> Location | None:
+    """Return the line of the first error in the user's file, None if all errors are in other files."""
+    match = re.search(rf"^{re.escape(str(source))}:(\d+):(?:\d+:)? (?:fatal )?error:", stderr, re.MULTILINE)
+    return Location(source, int(match[1])) if match else None
 
 
 def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:

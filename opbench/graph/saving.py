@@ -91,7 +91,12 @@ def save(graph: Graph, path: str | Path) -> None:
 def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     """Load the network at `path`; raise UsageError that names the file and the wrong key."""
     path, catalog = Path(path), catalog or Catalog()
-    saved = read_record(_SavedNetwork, path, FORMAT, "write the file again with opbench.graph.saving.save(graph, path)")
+    saved = read_record(
+        _SavedNetwork,
+        path,
+        FORMAT,
+        "write the file again with opbench.graph.saving.save(graph, path), or name a shipped one: opbench net list",
+    )
     if Path(saved.weights.file).name != saved.weights.file:
         raise UsageError(
             f"{path}: weights.file: {saved.weights.file!r} is not allowed; the file must be in the same folder; give "

@@ -176,10 +176,15 @@ class Catalog:
 
         match = CASE_NAME.match(name)
         if not match:
+            operator = re.split(r"[/(\[]", name)[0]
+            fault = "is an operator, not a case" if name in self.folders else "is not the name of a case"
+            if name.count("(") > name.count(")"):
+                fault += ": the closing parenthesis is missing"
+            elif "/" in name and "(" not in name:
+                fault += ": the problem in parentheses is missing, such as (n=1000)"
             raise UsageError(
-                f"'{name}' is not the name of a case; write a name such as "
-                "matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: "
-                f"{self.command('list cases', *([name] if name in self.folders else []))}",
+                f"'{name}' {fault}; write a name such as matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases "
+                f"with: {self.command('list cases', *([operator] if operator in self.folders else []))}",
                 kind="not-a-case",
             )
         own_variant = {v.id: v for v in own_variants}.get(f"{match['operator']}/{match['variant']}")

@@ -42,7 +42,7 @@ def split_header(path: Path, text: str) -> HeaderText:
     if opening not in stripped:
         written_by = f", or let opbench write one: {next_command('adopt', path, write=True)}" if prefix else ""
         raise UsageError(
-            f"has no opbench header; write one that begins with the line '{opening}' (see 'Write your own kernel' in "
+            f"has no opbench header; write one that begins with the line '{opening}' (see 'Your own kernel' in "
             f"README.md){written_by}",
             Location(path, 1),
             kind="no-header",

@@ -164,10 +164,14 @@ def read_content(path: Path) -> bytes:
         return unpacked(path)
     except OSError as error:
         reason = error.strerror or error
+        fault = f"{path}: this file cannot be read: {reason}"
+        if path.name == FILE and not path.exists():
+            folder = path.parent
+            fault = f"{folder}: this folder contains no {FILE}" if folder.is_dir() else f"{folder}: no such folder"
         runs = run_files(path.parent) if path.name == FILE else []
         example = f", such as {runs[0].parent}" if runs else ""
         raise UsageError(
-            f"{path}: this file cannot be read: {reason}; name the folder of a run{example}, which contains {FILE}, "
+            f"{fault}; name the folder of a run{example}, which contains {FILE}, "
             "or make a run: opbench run SUITE --out DIR",
             kind="unreadable",
             subject=path,
@@ -187,13 +191,15 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(value, dict) or "type" not in value:
                 raise ValueError("no object with a type")
         except ValueError as error:
-            remedy = (
-                "name the folder of a run, or make a run: opbench run SUITE --out DIR"
+            message = (
+                f"this file contains no results of a run; name the folder of a run, which contains {FILE}, or make a "
+                "run: opbench run SUITE --out DIR"
                 if line_number == 1
-                else "delete the line to use the others, then complete the run with --resume"
+                else f"this line is corrupt ({error}); delete the line to use the others, then complete the run with "
+                "--resume"
             )
             raise UsageError(
-                f"this line is corrupt ({error}); {remedy}",
+                message,
                 Location(path, line_number),
                 kind="corrupt-line",
             ) from None

@@ -11,7 +11,7 @@ from opbench.adopting.adopting import NoOperator, propose_catalog_header
 from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.case_names import CASE_NAME
 from opbench.checking.huge import huge_problems, long_problems
-from opbench.errors import UsageError
+from opbench.errors import UsageError, unknown_name
 from opbench.kernels.case import Case, select
 from opbench.kernels.folders import Catalog, folder_error
 from opbench.kernels.header import has_header, has_memory_header
@@ -43,8 +43,8 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
         raise folder_error(path)
     if not path.is_file():
         raise UsageError(
-            f"{path}: this file does not exist; write a .cu file with an opbench header (see 'Write your own kernel' "
-            "in README.md), or list the shipped variants: opbench list variants",
+            f"{path}: this file does not exist; {_own_files_hint(path)}write a .cu file with an opbench header (see "
+            "'Your own kernel' in README.md), or list the shipped variants: opbench list variants",
             kind="no-such-file",
             subject=path,
         )
@@ -55,6 +55,13 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     if operator_name:
         catalog.set_operator(path, operator_name)
     return catalog.own_variants(path.resolve(), operator_name or operator)
+
+
+def _own_files_hint(path: Path) -> str:
+    """Return the .cu file of the same folder whose name is nearest to a missing file's, as the start of a remedy."""
+    names = [file.name for file in path.parent.glob("*.cu")]
+    nearest = unknown_name("file", path.name, names).nearest
+    return f"did you mean {path.parent / nearest}? Otherwise " if nearest else ""
 
 
 def is_file_without_header(target: str | Path) -> bool:

@@ -108,9 +108,10 @@ def choose_cases(
             cases.append(_require_shippable(catalog.case(name), gpu))
             continue
         if name not in catalog.operator_names():
-            name_error = unknown_name("operator or network", name, [*catalog.operator_names(), *NETWORKS])
+            names = [*catalog.operator_names(), *NETWORKS]
+            name_error = unknown_name("operator or network", name, names, catalog.command("list operators"))
             raise UsageError(
-                f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)' ({catalog.command('list cases')})",
+                f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)': {catalog.command('list cases')}",
                 cause=UsageError(name_error),
             )
         if book is None:

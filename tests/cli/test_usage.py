@@ -8,6 +8,7 @@ import pytest
 
 from opbench import api
 from opbench.errors import UsageError
+from opbench.insight.diagnosis import PROBLEMS
 from opbench.results.files import FILE
 from support.checks.command_line import refused
 from support.common import Cli
@@ -56,7 +57,12 @@ from support.common import Cli
         (("list", "operators", "relu"), ("opbench list operators takes no name",)),
         (("list", "variants", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
         (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
-        (("report", "nowhere"), (f"nowhere/{FILE}: this file cannot be read: No such file", "opbench run")),
+        (("report", "nowhere"), ("nowhere: no such folder", FILE, "opbench run")),
+        (("help", "finding", "bank"), ("did you mean 'bank-conflicts'?", "opbench help finding")),
+        (("help", "race"), ("'global-race' or 'shared-race'?",)),
+        (("explain", "relu"), ("'relu' is an operator, not a case", "opbench list cases relu")),
+        (("explain", "relu/scalar(n=3"), ("the closing parenthesis is missing",)),
+        (("explain", "relu/scalar[BLOCK=256]"), ("the problem in parentheses is missing",)),
         (
             ("profile", "relu/scala"),
             ("relu: unknown variant 'scala'; did you mean 'scalar'?", "(list all: opbench list variants relu)"),
@@ -90,6 +96,21 @@ def test_a_folder_of_runs_is_refused_with_the_name_of_a_run(cli: Cli, tmp_path: 
 
 def test_a_topic_of_help_needs_no_kind(cli: Cli) -> None:
     assert cli("help", "shared-race").stdout == cli("help", "finding", "shared-race").stdout != ""
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_help_explains_each_slow_access_with_its_remedy(cli: Cli, problem: str) -> None:
+    name = problem.replace(" ", "-")
+    assert f"{name} " in cli("help", "finding").stdout
+    text = cli("help", "finding", name.removesuffix("s") if name == "bank-conflicts" else name).stdout
+    assert text.startswith(problem) and "Remedy: " in text and "opbench explain" in text
+
+
+def test_a_missing_file_is_refused_with_the_nearest_file_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cu").touch()
+    with pytest.raises(UsageError) as refusal:
+        api.check([str(tmp_path / "kernle.cu")], backend="cpu")
+    assert refusal.value.kind == "no-such-file" and str(tmp_path / "kernel.cu") in str(refusal.value)
 
 
 @pytest.mark.parametrize(
