@@ -14,6 +14,7 @@ from opbench.report.run.crossover import (
     crossover_chart,
     find_size_ranges,
     size_axis,
+    size_range_bars,
     size_range_sentences,
     time_at_size,
 )
@@ -99,6 +100,10 @@ def test_zones_are_where_one_wins_and_where_nobody_does() -> None:
     assert (first.begin, last.end) == (256, 2048) and first.end == undecided.begin and undecided.end == last.begin
     sentences = size_range_sentences([first, undecided, last], "n")
     assert sentences[0].startswith("small wins from 256 to 69") and sentences[1].startswith("Undecided from 69")
+    bars = size_range_bars([first, undecided, last], "n")
+    assert [bar.value for bar in bars] == ["small", " = ".join(undecided.variants), "large"]
+    assert [bar.note for bar in bars] == ["fastest", "tie", "fastest"]
+    assert sum(bar.length for bar in bars) == pytest.approx(1.0), "the bars together are the axis"
 
 
 def test_between_two_sizes_times_are_interpolated_on_logarithms() -> None:

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from opbench import units
 from opbench.kernels.axes import read_axes
+from opbench.report.bars import Bar
 from opbench.report.charts.chart import Chart, row_sentence, shorten
 from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread_positions
 from opbench.report.run.sections import Section, best_configs
@@ -80,6 +81,7 @@ def crossover_chart(
         f"Best config of each {precision} variant, median over the fastest's with its 95 % interval; marks are "
         "measured, what lies between them is interpolated. Hatched: intervals overlap, so no winner is named. "
         + " ".join(size_range_sentences(size_ranges, label)),
+        size_range_bars(size_ranges, label),
     )
 
 
@@ -173,17 +175,33 @@ def _fastest_at_size(lines: Mapping[str, SweepLine], size: float) -> tuple[str, 
 def size_range_sentences(size_ranges: Sequence[SizeRange], label: str) -> list[str]:
     """Return a sentence for each range, such as "`tiled` wins from 512 to 1 900."."""
 
-    def size_text(size: float) -> str:
-        return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
-
     sentences = []
     for winner_range in size_ranges:
-        size_range = f"from {size_text(winner_range.begin)} to {size_text(winner_range.end)}"
+        size_range = f"from {_size_text(winner_range.begin, label)} to {_size_text(winner_range.end, label)}"
         names = ", ".join(winner_range.variants[:4]) + (" and others" if len(winner_range.variants) > 4 else "")
         sentences.append(
             f"{names} wins {size_range}." if winner_range.decided else f"Undecided {size_range}: {names} tie."
         )
     return sentences
+
+
+def size_range_bars(size_ranges: Sequence[SizeRange], label: str) -> list[Bar]:
+    """Return a bar for each range, for a narrow screen: its sizes, its share of the axis and its fastest variants."""
+    axis_length = math.log(size_ranges[-1].end / size_ranges[0].begin) or 1.0
+    bars = []
+    for size_range in size_ranges:
+        names = " = ".join(size_range.variants[:2]) + (" = …" if len(size_range.variants) > 2 else "")
+        sizes = f"{label} {_size_text(size_range.begin, label)} to {_size_text(size_range.end, label)}"
+        share = math.log(size_range.end / size_range.begin) / axis_length
+        note, tone = ("fastest", "fast") if size_range.decided else ("tie", "")
+        bars.append(Bar(sizes, names, share, note, tone))
+    return bars
+
+
+def _size_text(size: float, label: str) -> str:
+    if label == "compulsory bytes":
+        return units.si(size, "B")
+    return f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
 
 
 # Drawing ----------------------------------------------------------------------------------------------------------
