@@ -136,7 +136,7 @@ extern "C" __global__ void kinds(int* out) {
         ),
         (
             "if (t >= 16) return; o[t] = __shfl_down_sync(~0u, t, 8);",
-            ("__shfl_down_sync", "0xffffffff", "lane 8 reads lane 16, which has exited", "lanes 16-31"),
+            ("__shfl_down_sync", "0xffffffff", "lane 8 reads lane 16", "lanes 16-31 exited"),
         ),
     ],
 )

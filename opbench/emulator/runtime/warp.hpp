@@ -173,7 +173,7 @@ static bool check_source(Worker* worker, uint32_t warp, uint32_t lane, uint32_t 
   char text[400];
   if (exited >> source & 1) {
     kind = kReportWarpMask;
-    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which has exited, as have %s", name,
+    snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u; %s exited without executing it", name,
              own.mask, lane, source, lanes_text(exited).text);
   } else if (!(own.mask >> source & 1)) {
     snprintf(text, sizeof text, "%s with mask 0x%08x: lane %u reads lane %u, which the mask does not name", name,
