@@ -15,6 +15,34 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
 Pass = Callable[[Graph], tuple[Graph, list[str]]]
+Change = tuple[Graph, str]
+"""A rewritten network, and one sentence on the change."""
+
+
+def on_each_node(rewrite: Callable[..., Change | None], **options: object) -> Pass:
+    """Return the pass that calls `rewrite` with a network and each of its nodes in turn; None stands for no change."""
+
+    def apply(graph: Graph) -> tuple[Graph, list[str]]:
+        changes = []
+        for node in graph.nodes:
+            if change := rewrite(graph, node, **options):
+                graph, sentence = change
+                changes.append(sentence)
+        return graph, changes
+
+    return apply
+
+
+def fuse(
+    graph: Graph,
+    dropped: Node,
+    fused: Node,
+    values: Iterable[Value] = (),
+    weights: Mapping[str, np.ndarray] | None = None,
+) -> Change:
+    """Replace two nodes of a network by a fused one, which has the name of the node that is not dropped."""
+    rewritten = edit_graph(graph, drop=[dropped.name], nodes={fused.name: fused}, values=values, weights=weights)
+    return rewritten, f"{dropped.name}: fused into {fused.name}"
 
 
 @dataclass(frozen=True)
@@ -31,219 +59,181 @@ EPSILON = 1e-5
 """The constant that batchnorm2d adds to the variance."""
 
 
-def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
+def drop_dropout(graph: Graph, dropout: Node) -> Change | None:
     """Remove dropout, which is the identity at inference."""
-    changes: list[str] = []
-    for name in [node.name for node in graph.nodes]:
-        node = graph.node(name)
-        if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
-            continue
-        (input_name,), (output,) = node.inputs.values(), node.outputs.values()
-        graph = edit_graph(graph, drop=[node.name], views={output: input_name})
-        changes.append(f"{node.name}: left out, as dropout is the identity at inference")
-    return graph, changes
+    node = graph.node(dropout.name)  # its input may be another name after a dropout before it
+    if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
+        return None
+    (input_name,), (output,) = node.inputs.values(), node.outputs.values()
+    rewritten = edit_graph(graph, drop=[node.name], views={output: input_name})
+    return rewritten, f"{node.name}: left out, as dropout is the identity at inference"
 
 
-def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
+def fold_batchnorm(graph: Graph, norm: Node) -> Change | None:
     """Fold a batch norm into the weights and bias of the convolution before it.
 
     The convolution, maybe a depthwise one, must have no other reader. The new weights are computed in float64
     and stored in float32.
     """
-    changes: list[str] = []
-    for norm in graph.nodes:
-        if norm.operator != "batchnorm2d":
-            continue
-        conv = sole_producer(graph, norm, "x", ("conv2d", "depthwise_conv2d"))
-        if conv is None or conv.problem.axes["epilogue"] not in ("none", "bias"):
-            continue
-        norm_weights = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
-        conv_weights = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
-        if not all(name in graph.weights for name in (*norm_weights, *conv_weights)):
-            continue
-        scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in norm_weights)
-        factor = scale / np.sqrt(variance + EPSILON)
-        weight = graph.weights[conv.inputs["weight"]].astype(np.float64)
-        weight *= factor.reshape(-1, *(1,) * (weight.ndim - 1))
-        bias = graph.weights[conv.inputs["bias"]].astype(np.float64) if "bias" in conv.inputs else 0.0
-        epilogue = "bias_relu" if norm.problem.axes["epilogue"] == "relu" else "bias"
-        names = {part: f"{conv.name}.{part}.folded" for part in ("weight", "bias")}
-        fused = replace(
-            conv,
-            problem=replace(conv.problem, epilogue=epilogue),  # type: ignore[call-arg]
-            inputs={**conv.inputs, **names},
-            outputs=norm.outputs,
-        )
-        weights = {names["weight"]: weight, names["bias"]: shift + (bias - mean) * factor}
-        values = [
-            replace(graph.values[conv.inputs["weight"]], name=names["weight"]),
-            replace(graph.values[norm_weights[0]], name=names["bias"]),
-        ]
-        graph = edit_graph(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
-        changes.append(f"{norm.name}: folded into the weights of {conv.name}")
-    return graph, changes
+    if norm.operator != "batchnorm2d":
+        return None
+    conv = sole_producer(graph, norm, "x", ("conv2d", "depthwise_conv2d"))
+    if conv is None or conv.problem.axes["epilogue"] not in ("none", "bias"):
+        return None
+    norm_weights = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
+    conv_weights = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
+    if not all(name in graph.weights for name in (*norm_weights, *conv_weights)):
+        return None
+    scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in norm_weights)
+    factor = scale / np.sqrt(variance + EPSILON)
+    weight = graph.weights[conv.inputs["weight"]].astype(np.float64)
+    weight *= factor.reshape(-1, *(1,) * (weight.ndim - 1))
+    bias = graph.weights[conv.inputs["bias"]].astype(np.float64) if "bias" in conv.inputs else 0.0
+    epilogue = "bias_relu" if norm.problem.axes["epilogue"] == "relu" else "bias"
+    names = {part: f"{conv.name}.{part}.folded" for part in ("weight", "bias")}
+    fused = replace(
+        conv,
+        problem=with_modes(conv.problem, epilogue=epilogue),
+        inputs={**conv.inputs, **names},
+        outputs=norm.outputs,
+    )
+    weights = {names["weight"]: weight, names["bias"]: shift + (bias - mean) * factor}
+    values = [
+        replace(graph.values[conv.inputs["weight"]], name=names["weight"]),
+        replace(graph.values[norm_weights[0]], name=names["bias"]),
+    ]
+    rewritten = edit_graph(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
+    return rewritten, f"{norm.name}: folded into the weights of {conv.name}"
 
 
-def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a ReLU into the node before it: a convolution, linear layer, batch norm or sum without other readers."""
-    return _fuse_activations(graph, ("relu",), _RELU_MODES)
-
-
-def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a GELU (tanh form) into the linear layer before it, which must have no other reader."""
-    return _fuse_activations(graph, ("gelu_tanh",), _PRODUCT_MODES)
-
-
-def fuse_hardswish(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a hardswish or hardsigmoid into the convolution or linear layer before it, which has no other reader."""
-    return _fuse_activations(graph, ("hardswish", "hardsigmoid"), _PRODUCT_MODES)
-
-
-_PRODUCT_MODES = dict.fromkeys(("conv2d", "depthwise_conv2d", "linear"), ("epilogue", ("none", "bias"), "bias_"))
-_RELU_MODES = {**_PRODUCT_MODES, "batchnorm2d": ("epilogue", ("none",), ""), "elementwise": ("op", ("add",), "add_")}
+PRODUCT_MODES = dict.fromkeys(("conv2d", "depthwise_conv2d", "linear"), ("epilogue", ("none", "bias"), "bias_"))
+RELU_MODES = {**PRODUCT_MODES, "batchnorm2d": ("epilogue", ("none",), ""), "elementwise": ("op", ("add",), "add_")}
 """For an operator that an activation is fused into: the mode, its values without one, and the prefix of the new one."""
 
 
-def _fuse_activations(
-    graph: Graph, activations: Collection[str], modes: Mapping[str, tuple[str, tuple[str, ...], str]]
-) -> tuple[Graph, list[str]]:
-    """Fuse these activations into the nodes before them."""
-    changes: list[str] = []
-    for follower in graph.nodes:
-        activation = "relu" if follower.operator == "relu" else str(follower.problem.axes.get("op"))
-        if activation not in activations or follower.operator not in ("relu", "elementwise"):
-            continue
-        producer = sole_producer(graph, follower, next(iter(follower.inputs)), tuple(modes))
-        if producer is None:
-            continue
-        mode, values_before, prefix = modes[producer.operator]
-        fused = f"{prefix}{activation}"
-        if producer.problem.axes[mode] not in values_before or fused not in producer.problem.choices[mode]:
-            continue
-        ((tensor, producer_output),), (output,) = producer.outputs.items(), follower.outputs.values()
-        if graph.values[output].shape != graph.values[producer_output].shape:
-            continue
-        inputs, values, weights = dict(producer.inputs), [], {}
-        if producer.operator in _PRODUCT_MODES and "bias" not in inputs:
-            # No epilogue has an activation without a bias. A bias of zeros only changes the sign of zeros.
-            inputs["bias"] = f"{producer.name}.bias.zero"
-            channels = int(producer.problem.scope[{"conv2d": "k", "linear": "n"}.get(producer.operator, "c")])
-            weights[inputs["bias"]] = np.zeros(channels, np.float32)
-            values.append(Value(inputs["bias"], (channels,), producer.problem.storage))
-        problem = with_modes(producer.problem, **{mode: fused})
-        node = replace(producer, problem=problem, inputs=inputs, outputs={tensor: output})
-        graph = edit_graph(graph, drop=[follower.name], nodes={producer.name: node}, values=values, weights=weights)
-        changes.append(f"{follower.name}: fused into {producer.name}")
-    return graph, changes
+def fuse_activation(
+    graph: Graph,
+    follower: Node,
+    activations: Collection[str],
+    modes: Mapping[str, tuple[str, tuple[str, ...], str]],
+) -> Change | None:
+    """Fuse one of these activations into the node before it, which must have no other reader."""
+    activation = "relu" if follower.operator == "relu" else str(follower.problem.axes.get("op"))
+    if activation not in activations or follower.operator not in ("relu", "elementwise"):
+        return None
+    producer = sole_producer(graph, follower, next(iter(follower.inputs)), tuple(modes))
+    if producer is None:
+        return None
+    mode, values_before, prefix = modes[producer.operator]
+    fused = f"{prefix}{activation}"
+    if producer.problem.axes[mode] not in values_before or fused not in producer.problem.choices[mode]:
+        return None
+    ((tensor, producer_output),), (output,) = producer.outputs.items(), follower.outputs.values()
+    if graph.values[output].shape != graph.values[producer_output].shape:
+        return None
+    inputs, values, weights = dict(producer.inputs), [], {}
+    if producer.operator in PRODUCT_MODES and "bias" not in inputs:
+        # No epilogue has an activation without a bias. A bias of zeros only changes the sign of zeros.
+        inputs["bias"] = f"{producer.name}.bias.zero"
+        channels = int(producer.problem.scope[{"conv2d": "k", "linear": "n"}.get(producer.operator, "c")])
+        weights[inputs["bias"]] = np.zeros(channels, np.float32)
+        values.append(Value(inputs["bias"], (channels,), producer.problem.storage))
+    problem = with_modes(producer.problem, **{mode: fused})
+    node = replace(producer, problem=problem, inputs=inputs, outputs={tensor: output})
+    return fuse(graph, follower, node, values=values, weights=weights)
 
 
-def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
+def fuse_residual(graph: Graph, total: Node) -> Change | None:
     """Fuse the sum at the end of a residual block, and its ReLU, into a convolution without other readers."""
-    changes: list[str] = []
-    for total in graph.nodes:
-        axes = total.problem.axes
-        if total.operator != "elementwise" or axes["op"] not in ("add", "add_relu") or axes["broadcast"] != "none":
+    axes = total.problem.axes
+    if total.operator != "elementwise" or axes["op"] not in ("add", "add_relu") or axes["broadcast"] != "none":
+        return None
+    for tensor, other in (("a", "b"), ("b", "a")):
+        conv, residual = sole_producer(graph, total, tensor, ("conv2d",)), total.inputs[other]
+        (out,) = total.outputs.values()
+        if conv is None or conv.problem.axes["epilogue"] != "bias" or residual in conv.outputs.values():
             continue
-        for tensor, other in (("a", "b"), ("b", "a")):
-            conv, residual = sole_producer(graph, total, tensor, ("conv2d",)), total.inputs[other]
-            (out,) = total.outputs.values()
-            if conv is None or conv.problem.axes["epilogue"] != "bias" or residual in conv.outputs.values():
-                continue
-            if len({graph.values[name].shape for name in (out, residual, *conv.outputs.values())}) > 1:
-                continue
-            problem = with_modes(conv.problem, epilogue=f"bias_{axes['op']}")
-            inputs = {**conv.inputs, "residual": residual}
-            node = replace(conv, problem=problem, inputs=inputs, outputs={"out": out})
-            graph = edit_graph(graph, drop=[total.name], nodes={conv.name: node})
-            changes.append(f"{total.name}: fused into {conv.name}")
-            break
-    return graph, changes
+        if len({graph.values[name].shape for name in (out, residual, *conv.outputs.values())}) > 1:
+            continue
+        problem = with_modes(conv.problem, epilogue=f"bias_{axes['op']}")
+        inputs = {**conv.inputs, "residual": residual}
+        node = replace(conv, problem=problem, inputs=inputs, outputs={"out": out})
+        return fuse(graph, total, node)
+    return None
 
 
-def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph, list[str]]:
+def fuse_sum_into_norm(graph: Graph, norm: Node, *, read_again: bool = False) -> Change | None:
     """Fuse a sum into the layer norm that reads it, which then also writes the sum for other readers.
 
     With `read_again`, only a sum that has other readers: in training, the gradient of the fused node needs
     theirs.
     """
-    changes: list[str] = []
-    for norm in graph.nodes:
-        if norm.operator != "layernorm" or norm.problem.axes["residual"] != "none":
-            continue
-        x = norm.inputs["x"]
-        if read_again and len(graph.consumers(x)) < 2:
-            continue
-        total = next((n for n in graph.nodes if x in n.outputs.values() and n.operator == "elementwise"), None)
-        if total is None or (total.problem.axes["op"], total.problem.axes["broadcast"]) != ("add", "none"):
-            continue
-        if len({graph.values[name].shape for name in (x, *total.inputs.values())}) > 1:
-            continue
-        problem = with_modes(norm.problem, residual="add")
-        inputs = {**norm.inputs, "x": total.inputs["a"], "residual": total.inputs["b"]}
-        node = replace(norm, problem=problem, inputs=inputs, outputs={**norm.outputs, "sum": x})
-        graph = edit_graph(graph, drop=[total.name], nodes={norm.name: node})
-        changes.append(f"{total.name}: fused into {norm.name}")
-    return graph, changes
+    if norm.operator != "layernorm" or norm.problem.axes["residual"] != "none":
+        return None
+    x = norm.inputs["x"]
+    if read_again and len(graph.consumers(x)) < 2:
+        return None
+    total = next((n for n in graph.nodes if x in n.outputs.values() and n.operator == "elementwise"), None)
+    if total is None or (total.problem.axes["op"], total.problem.axes["broadcast"]) != ("add", "none"):
+        return None
+    if len({graph.values[name].shape for name in (x, *total.inputs.values())}) > 1:
+        return None
+    problem = with_modes(norm.problem, residual="add")
+    inputs = {**norm.inputs, "x": total.inputs["a"], "residual": total.inputs["b"]}
+    node = replace(norm, problem=problem, inputs=inputs, outputs={**norm.outputs, "sum": x})
+    return fuse(graph, total, node)
 
 
-def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
+def fuse_upsample_concat(graph: Graph, concat: Node) -> Change | None:
     """Fuse an upsampling into the concatenation that reads it, so that the upsampled image is not stored."""
-    changes: list[str] = []
-    for concat in graph.nodes:
-        if concat.operator != "concat":
-            continue
-        upsampling = sole_producer(graph, concat, "b", ("upsample2d",))
-        if upsampling is None or (upsampling.problem.axes["scale"], upsampling.problem.axes["mode"]) != (2, "nearest"):
-            continue
-        if concat.inputs["a"] == concat.inputs["b"]:
-            continue
-        small, large = upsampling.problem.axes, concat.problem.axes
-        axes: dict[str, int | str] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
-        problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
-        inputs = {"low": upsampling.inputs["x"], "skip": concat.inputs["a"]}
-        node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
-        graph = edit_graph(graph, drop=[upsampling.name], nodes={concat.name: node})
-        changes.append(f"{upsampling.name}: fused into {concat.name}")
-    return graph, changes
+    if concat.operator != "concat":
+        return None
+    upsampling = sole_producer(graph, concat, "b", ("upsample2d",))
+    if upsampling is None or (upsampling.problem.axes["scale"], upsampling.problem.axes["mode"]) != (2, "nearest"):
+        return None
+    if concat.inputs["a"] == concat.inputs["b"]:
+        return None
+    small, large = upsampling.problem.axes, concat.problem.axes
+    axes: dict[str, int | str] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
+    problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
+    inputs = {"low": upsampling.inputs["x"], "skip": concat.inputs["a"]}
+    node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
+    return fuse(graph, upsampling, node)
 
 
-def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
+def fuse_upsample_concat_conv(graph: Graph, conv: Node) -> Change | None:
     """Fuse an upsampling and concatenation into the convolution that reads it, so that the image is not stored.
 
     The stride must be 1 and the padding must keep the size. The concatenated image is often a network's largest
     tensor.
     """
-    changes: list[str] = []
-    for conv in graph.nodes:
-        if conv.operator != "conv2d":
-            continue
-        concatenation = sole_producer(graph, conv, "image", ("upsample_concat",))
-        axes = conv.problem.axes
-        keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
-        if concatenation is None or not keeps_size or axes["layout"] != concatenation.problem.axes["layout"]:
-            continue
-        operator = Catalog().operator("upsample_concat_conv2d")
-        if axes["epilogue"] not in operator.choices["epilogue"]:
-            continue
-        conv_axes = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
-        problem = operator.from_axes({**concatenation.problem.axes, **conv_axes})
-        inputs = {**concatenation.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
-        node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
-        graph = edit_graph(graph, drop=[concatenation.name], nodes={conv.name: node})
-        changes.append(f"{concatenation.name}: fused into {conv.name}")
-    return graph, changes
+    if conv.operator != "conv2d":
+        return None
+    concatenation = sole_producer(graph, conv, "image", ("upsample_concat",))
+    axes = conv.problem.axes
+    keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
+    if concatenation is None or not keeps_size or axes["layout"] != concatenation.problem.axes["layout"]:
+        return None
+    operator = Catalog().operator("upsample_concat_conv2d")
+    if axes["epilogue"] not in operator.choices["epilogue"]:
+        return None
+    conv_axes = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
+    problem = operator.from_axes({**concatenation.problem.axes, **conv_axes})
+    inputs = {**concatenation.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
+    node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
+    return fuse(graph, concatenation, node)
 
 
 PASSES: dict[str, Pass] = {
-    "drop_dropout": drop_dropout,
-    "fold_batchnorm": fold_batchnorm,
-    "fuse_relu": fuse_relu,
-    "fuse_gelu": fuse_gelu,
-    "fuse_hardswish": fuse_hardswish,
-    "fuse_residual": fuse_residual,
-    "fuse_sum_into_norm": fuse_sum_into_norm,
-    "fuse_upsample_concat": fuse_upsample_concat,
-    "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
+    "drop_dropout": on_each_node(drop_dropout),
+    "fold_batchnorm": on_each_node(fold_batchnorm),
+    "fuse_relu": on_each_node(fuse_activation, activations=("relu",), modes=RELU_MODES),
+    "fuse_gelu": on_each_node(fuse_activation, activations=("gelu_tanh",), modes=PRODUCT_MODES),
+    "fuse_hardswish": on_each_node(fuse_activation, activations=("hardswish", "hardsigmoid"), modes=PRODUCT_MODES),
+    "fuse_residual": on_each_node(fuse_residual),
+    "fuse_sum_into_norm": on_each_node(fuse_sum_into_norm),
+    "fuse_upsample_concat": on_each_node(fuse_upsample_concat),
+    "fuse_upsample_concat_conv": on_each_node(fuse_upsample_concat_conv),
 }
 """Passes that change results only by rounding, in the order that fuses most."""
 

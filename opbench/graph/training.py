@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from opbench.errors import UsageError
 from opbench.graph.gradients import append_backward
 from opbench.graph.graph import Graph
 from opbench.graph.micro_batches import with_micro_batches
-from opbench.graph.passes import PASSES, Pass, Rewrite, rebuild_graph, rewrite_graph, to_dtype
+from opbench.graph.passes import PASSES, Pass, Rewrite, on_each_node, rebuild_graph, rewrite_graph, to_dtype
 from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES, fuse_gradient_add
 from opbench.graph.training_step import (
@@ -88,7 +87,7 @@ class _TrainingBuilder:
         graph, seeds = self._with_loss(graph)
         forward_names = {node.name for node in graph.nodes}
         graph, gradients = self._with_f32_gradients(*append_backward(graph, seeds, trainable))
-        fuse_add = functools.partial(fuse_gradient_add, forward=forward_names)
+        fuse_add = on_each_node(fuse_gradient_add, forward=forward_names)
         graph = self._apply_passes(graph, BACKWARD_PASSES | {"fuse_gradient_add": fuse_add})
         backward = [node.name for node in graph.nodes if node.name not in forward_names]
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups

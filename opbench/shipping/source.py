@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from opbench.kernels.expression import round_up
-from opbench.kernels.tensors import WORKSPACE_ALIGNMENT
+from opbench.kernels.tensors import WORKSPACE_ALIGNMENT, Tensor
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.fixed_text import SupportFunctions, banner, includes, launch_support, template, wrap_code
 from opbench.shipping.interface import common_text, functions_text
@@ -89,20 +89,25 @@ def _launch_function(library_case: LibraryCase) -> str:
     return "\n".join(lines)
 
 
-def workspace_lines(code: LaunchCode) -> list[str]:
-    """Return the declaration of each workspace, and `(void)` lines for tensors that no launch names."""
+def workspace_declarations(tensors: Iterable[Tensor]) -> list[str]:
+    """Return the declaration of each workspace, one after another in the memory `workspace`."""
     lines, offset = [], 0
-    for tensor in code.workspace:
+    for tensor in tensors:
         text = f"{tensor.elements} of {tensor.dtype}"
         lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
         offset += round_up(tensor.nbytes, WORKSPACE_ALIGNMENT)
+    return lines
+
+
+def workspace_lines(code: LaunchCode) -> list[str]:
+    """Return the declaration of each workspace, and `(void)` lines for tensors that no launch names."""
     used_names = code.setup_lines.reads | code.other_lines.reads
     unused = [
         t.name
         for t in (*code.inputs, *code.outputs)
         if t.name not in {*used_names, *code.updates, *code.updates.values()}
     ]
-    return lines + [f"    (void){cpp_name(name)};" for name in unused]
+    return workspace_declarations(code.workspace) + [f"    (void){cpp_name(name)};" for name in unused]
 
 
 def update_lines(code: LaunchCode) -> list[str]:

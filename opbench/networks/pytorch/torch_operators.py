@@ -84,14 +84,16 @@ def _conv2d_backward(
     return gradients
 
 
+def _empty_in_layout(problem: Operator, like: torch.Tensor, axes: str) -> torch.Tensor:
+    """Return an uninitialised tensor with the sizes of these axes, in the problem's memory layout."""
+    memory_format = torch.channels_last if problem.axes["layout"] == "nhwc" else torch.contiguous_format
+    return like.new_empty([_axis(problem, axis) for axis in axes]).to(memory_format=memory_format)
+
+
 def _conv2d_dgrad(
     problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *extra: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    n, c, h, w = (_axis(problem, axis) for axis in "nchw")
-    is_channels_last = problem.axes["layout"] == "nhwc"
-    image = dout.new_empty(n, c, h, w).to(
-        memory_format=torch.channels_last if is_channels_last else torch.contiguous_format
-    )
+    image = _empty_in_layout(problem, dout, "nchw")
     dimage = _conv2d_backward(problem, dout, image, weight, (True, False, False))[0]
     epilogue = str(problem.axes["epilogue"])
     if epilogue.startswith("add"):
@@ -100,11 +102,7 @@ def _conv2d_dgrad(
 
 
 def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    k, c, r, s = (_axis(problem, axis) for axis in "kcrs")
-    is_channels_last = problem.axes["layout"] == "nhwc"
-    weight = dout.new_empty(k, c, r, s).to(
-        memory_format=torch.channels_last if is_channels_last else torch.contiguous_format
-    )
+    weight = _empty_in_layout(problem, dout, "kcrs")
     with_bias = problem.axes["bias"] == "yes"
     _, dweight, dbias = _conv2d_backward(problem, dout, image, weight, (False, True, with_bias))
     return (dweight.float(), dbias.float()) if with_bias else (dweight.float(),)

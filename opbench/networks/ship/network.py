@@ -20,7 +20,7 @@ from opbench.shipping.compiling import CompiledText, architecture, compile_text
 from opbench.shipping.fixed_text import banner, c_string, template, wrap_code
 from opbench.shipping.kernel_text import DeviceText, KernelText, device_text, kernel_texts
 from opbench.shipping.launching import LaunchCode, cpp_name, launch_code
-from opbench.shipping.source import kernels_and_launching, update_lines
+from opbench.shipping.source import kernels_and_launching, update_lines, workspace_declarations
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _layer_function(node_code: NodeCode) -> str:
         lines += _c_function(
             f"prepare_{name}",
             parameters,
-            [*_tensor_declarations(node_code.scratch), *(f"    {x}" for x in code.setup_lines.lines)],
+            [*workspace_declarations(node_code.scratch), *(f"    {x}" for x in code.setup_lines.lines)],
         )
         functions.append("\n".join(lines))
     parameters = (
@@ -211,7 +211,7 @@ def _layer_function(node_code: NodeCode) -> str:
         name,
         parameters,
         [
-            *_tensor_declarations(node_code.workspace),
+            *workspace_declarations(node_code.workspace),
             *(f"    (void){x};" for x in unused),
             *update_lines(code),
             *(f"    {line}" for line in code.other_lines.lines),
@@ -223,15 +223,6 @@ def _layer_function(node_code: NodeCode) -> str:
 def _c_function(name: str, parameters: Iterable[str], body: Iterable[str]) -> list[str]:
     signature = f"static cudaError_t {name}({', '.join([*parameters, 'cudaStream_t stream'])}) {{"
     return [signature, *body, "    return cudaSuccess;", "}"]
-
-
-def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
-    lines, offset = [], 0
-    for tensor in tensors:
-        text = f"{tensor.elements} of {tensor.dtype}"
-        lines.append(f"    void* const {cpp_name(tensor.name)} = at(workspace, {offset});  // {text}")
-        offset += round_up(tensor.nbytes, WORKSPACE_ALIGNMENT)
-    return lines
 
 
 def _main_program(program: NetworkProgram) -> str:
