@@ -87,11 +87,7 @@ def propose(
 
 
 def adopt(
-    path: Path,
-    catalog: Catalog,
-    operator: str = "",
-    kernel: str = "",
-    sizes: Mapping[str, int] | None = None,
+    path: Path, catalog: Catalog, operator: str = "", kernel: str = "", sizes: Mapping[str, int] | None = None
 ) -> Proposal:
     """Propose the header of a file: with an operator if one fits, else a header to check only memory accesses.
 

@@ -220,16 +220,7 @@ class _Planner:
         edits = tuple(self._edits())
         path, include = self.header.path, self.header.include
         return MemoryPlan(
-            path,
-            kernels,
-            launches,
-            used_buffers,
-            dict(self.sizes),
-            notes,
-            include,
-            indexed_lines,
-            scatter_lines,
-            edits,
+            path, kernels, launches, used_buffers, dict(self.sizes), notes, include, indexed_lines, scatter_lines, edits
         )
 
     def _data_lines(self, random_buffers: set[str]) -> tuple[frozenset[int], frozenset[int]]:

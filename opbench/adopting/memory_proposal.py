@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.assumed_values import (
-    ASSUMED_ONLY_SIZE,
-    ASSUMED_UNLAUNCHED_SIZE,
-    assume_sizes,
-    assumed_program,
-)
+from opbench.adopting.assumed_values import ASSUMED_ONLY_SIZE, ASSUMED_UNLAUNCHED_SIZE, assume_sizes, assumed_program
 from opbench.adopting.host_inlining import uncalled_launchers
 from opbench.adopting.host_launches import Parameter, plain_name, plain_type
 from opbench.adopting.host_program import HostBuffer, HostProgram, assumed_device_values, product
@@ -29,13 +24,7 @@ from opbench.adopting.proposal import (
 )
 from opbench.errors import UsageError, unknown_name
 from opbench.kernels import expression
-from opbench.kernels.memory_header import (
-    NO_OPERATOR,
-    BufferTemplate,
-    buffer_text,
-    is_identifier,
-    table_of,
-)
+from opbench.kernels.memory_header import NO_OPERATOR, BufferTemplate, buffer_text, is_identifier, table_of
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command

@@ -28,11 +28,7 @@ class FinishedProgram:
 
 
 def run_program(
-    server: ForkServer,
-    confinement: Confinement,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    limit_s: float,
+    server: ForkServer, confinement: Confinement, command: Sequence[str], environment: Mapping[str, str], limit_s: float
 ) -> FinishedProgram:
     """Run a program in a cage for at most `limit_s` seconds.
 

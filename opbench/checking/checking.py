@@ -19,10 +19,7 @@ from opbench.checking.expected import Expected, PreparedProblem
 from opbench.checking.huge import check_huge, is_huge
 from opbench.checking.on_device import release_device_cache
 from opbench.checking.outputs import judge_output, memory_damage, why_integers_are_inexact, write_inputs
-from opbench.checking.verdict import (
-    Judgement,
-    summarise,
-)
+from opbench.checking.verdict import Judgement, summarise
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.resources import launch_resources
 from opbench.gpu.limits.occupancy import DeviceLimits

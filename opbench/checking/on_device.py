@@ -112,12 +112,7 @@ def judge_buffer(
 
 
 def judge_if_right(
-    dtype: str,
-    out: np.ndarray,
-    reference: np.ndarray,
-    magnitude: np.ndarray | None,
-    tolerance: Tolerance,
-    scale: float,
+    dtype: str, out: np.ndarray, reference: np.ndarray, magnitude: np.ndarray | None, tolerance: Tolerance, scale: float
 ) -> Judgement | None:
     """Return the judgement on an output without a fault, else None; arrays are NumPy's or CuPy's.
 

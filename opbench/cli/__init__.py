@@ -175,10 +175,7 @@ def main() -> None:
         discard_stdout()
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        fail(
-            f"{name}{error.strerror or error}; all finished measurements are stored; next: opbench doctor",
-            3,
-        )
+        fail(f"{name}{error.strerror or error}; all finished measurements are stored; next: opbench doctor", 3)
 
 
 def _message_of(error: click.ClickException) -> str:

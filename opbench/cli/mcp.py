@@ -21,9 +21,7 @@ from opbench.cli.options import Number, gpu_option
 )
 @click.option("--trust", is_flag=True, help="Also load Python files. Python has no cage; kernels stay in the cage.")
 @click.option(
-    "--no-cage",
-    is_flag=True,
-    help="Run the kernels on the CPU without a cage. Use it only for kernels that you trust.",
+    "--no-cage", is_flag=True, help="Run the kernels on the CPU without a cage. Use it only for kernels that you trust."
 )
 @click.option(
     "--time-limit",

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opbench.emulator.ptx import (
-    UnsupportedInstruction,
-    instructions_of,
-    is_in_system_header,
-    locate,
-    outside_strings,
-)
+from opbench.emulator.ptx import UnsupportedInstruction, instructions_of, is_in_system_header, locate, outside_strings
 from opbench.kernels.capability import missing_capability
 
 MINIMUM_OF_OPCODE = (

@@ -115,11 +115,7 @@ Message = Share | Forget | Bind | Run | RunTraced | ReadVariable | WriteVariable
 # What the kernel's process answers ----------------------------------------------------------------------------------
 
 Kind = Literal["launch", "usage", "environment", "internal"]
-KINDS: Mapping[type[OpbenchError], Kind] = {
-    LaunchError: "launch",
-    UsageError: "usage",
-    EnvironmentFault: "environment",
-}
+KINDS: Mapping[type[OpbenchError], Kind] = {LaunchError: "launch", UsageError: "usage", EnvironmentFault: "environment"}
 
 
 class Reply(msgspec.Struct):

@@ -160,13 +160,7 @@ class Judgement:
         """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
         failed_on_cpu = {result.case for result in self.cpu_run.results if result.failure == "build"}
         return [
-            Fault(
-                "gpu-refuses",
-                fault.message,
-                fault.case,
-                document_path(fault.file),
-                fault.line,
-            )
+            Fault("gpu-refuses", fault.message, fault.case, document_path(fault.file), fault.line)
             for fault in self.compiled_code.faults
             if fault.case not in failed_on_cpu
         ]

@@ -143,10 +143,7 @@ def report_style() -> Iterator[None]:
 
 
 def _charts(
-    run: Run,
-    all_sections: Sequence[Section],
-    measured: Peaks | None,
-    sheet: Peaks | None,
+    run: Run, all_sections: Sequence[Section], measured: Peaks | None, sheet: Peaks | None
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
     """Return the charts by operator and problem, and the sections that get no chart.
 

@@ -200,15 +200,7 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
         if measured
         else []
     )
-    lines = [
-        "## Variants",
-        "",
-        "```",
-        *_variant_tree(variants),
-        "```",
-        "",
-        *explanation,
-    ]
+    lines = ["## Variants", "", "```", *_variant_tree(variants), "```", "", *explanation]
     for layout in layouts or [""]:
         supported = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
         if supported and len(layouts) > 1:

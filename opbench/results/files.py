@@ -198,11 +198,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 else f"this line is corrupt ({error}); delete the line to use the others, then complete the run with "
                 "--resume"
             )
-            raise UsageError(
-                message,
-                Location(path, line_number),
-                kind="corrupt-line",
-            ) from None
+            raise UsageError(message, Location(path, line_number), kind="corrupt-line") from None
         yield line_number, value
 
 

@@ -91,11 +91,7 @@ class RunHeader:
         """Return the header as JSON data."""
         fields: dict[str, Any] = to_json(self)
         del fields["network"], fields["settings"]
-        return {
-            **fields,
-            "timing": to_json(self.timing, omit_defaults=True),
-            "environment": self.environment.to_json(),
-        }
+        return {**fields, "timing": to_json(self.timing, omit_defaults=True), "environment": self.environment.to_json()}
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,7 @@ def summary_of(result: Result, traffic: Mapping[str, Traffic]) -> TrafficSummary
 
 
 def compare_results(
-    base: Result,
-    new: Result,
-    base_traffic: Mapping[str, Traffic],
-    new_traffic: Mapping[str, Traffic],
+    base: Result, new: Result, base_traffic: Mapping[str, Traffic], new_traffic: Mapping[str, Traffic]
 ) -> VariantComparison:
     """Compare two results of one problem by time and by traffic, if both have them."""
     timed = bool(base.samples_s and new.samples_s) and min(*base.samples_s, *new.samples_s) > 0

@@ -60,10 +60,7 @@ def chosen_parts(only: str) -> list[str]:
 
 
 def run_parts(
-    runs: Mapping[str, RunPart],
-    names: Collection[str],
-    outcome: Selftest,
-    keep: Callable[[Selftest, Part], None],
+    runs: Mapping[str, RunPart], names: Collection[str], outcome: Selftest, keep: Callable[[Selftest, Part], None]
 ) -> None:
     """Run the parts in order and pass each to `keep` when it ends; a failing part does not stop the others."""
     scale = outcome.budget_s / (sum(PARTS[name] for name in names) or 1.0)

@@ -32,11 +32,7 @@ class ShipOptions:
     )
     weights: str = option("", "For a network: its weights, as for opbench net run.", metavar="FILE|digits")
     image: str = option("", "For a network: its example input [default: random numbers].", metavar="FILE|digits|photo")
-    gpu: str = option(
-        "sm_90",
-        "The target: an architecture such as sm_90, or a GPU such as h200.",
-        metavar="ARCH|NAME",
-    )
+    gpu: str = option("sm_90", "The target: an architecture such as sm_90, or a GPU such as h200.", metavar="ARCH|NAME")
     precision: str = option("f32", "The lowest precision that variants may use.", choices=tuple(ALLOWED_PRECISIONS))
     name: str = option("opbench", "For a library of kernels: prefix of the file names and functions.", metavar="NAME")
     test: bool = option(

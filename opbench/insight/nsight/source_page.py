@@ -144,9 +144,7 @@ def _locate(
         located.append(replace(instruction, file=file, line=line))
     files = {instruction.file for instruction in located}
     return replace(
-        kernel,
-        instructions=tuple(located),
-        sources={file: lines for file, lines in sources.items() if file in files},
+        kernel, instructions=tuple(located), sources={file: lines for file, lines in sources.items() if file in files}
     )
 
 

@@ -69,11 +69,7 @@ TABLES: dict[str, dict[str, str]] = {
         "source_sha256": "TEXT",
         "machine_code_sha256": "TEXT",
     },
-    "samples": {
-        "result": "INTEGER REFERENCES results ON DELETE CASCADE",
-        "number": "INTEGER",
-        "seconds": "REAL",
-    },
+    "samples": {"result": "INTEGER REFERENCES results ON DELETE CASCADE", "number": "INTEGER", "seconds": "REAL"},
 }
 """Tables and columns.
 
