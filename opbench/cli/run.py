@@ -24,7 +24,7 @@ from opbench.cli.options import json_option, read_sizes, size_option
 from opbench.cli.progress import progress_on_stderr
 from opbench.errors import UsageError
 from opbench.paths import next_command, write_file
-from opbench.results.result import exit_code, refuting_results
+from opbench.results.result import BAD_STATUSES, exit_code, refuting_results
 from opbench.running.options import CheckOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], note_fa
         variant = f"{result.operator}/{result.variant}"
         counts = counts_by_variant.setdefault(variant, {})
         counts[result.status] = counts.get(result.status, 0) + 1
-        if result.status in ("wrong", "failed", "invalid"):
+        if result.status in BAD_STATUSES:
             failures.setdefault((variant, result.fault), []).append(result)
         gpu_code.setdefault(variant, []).append(result)
         if result.status in ("unsupported", "no fault found"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,43 +113,29 @@ def compare(stored_verdict: VerdictDocument, new_verdict: VerdictDocument) -> Ve
     if stored_verdict.settings.backend != new_verdict.settings.backend:
         notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
         skipped_fields |= {*TIME_SECTIONS, "cases", "lacking", "reason", "right"}
-    differences = list(
-        _differences(
-            "",
-            _without_fields(to_json(stored_verdict), skipped_fields),
-            _without_fields(to_json(new_verdict), skipped_fields),
-        )
-    )
+    differences = _differences("", to_json(stored_verdict), to_json(new_verdict), skipped_fields)
     return Verification(tuple(differences), tuple(notes))
 
 
-def _without_fields(value: Mapping[str, Any], skipped_fields: set[str], prefix: str = "") -> dict[str, Any]:
-    """Return JSON data without some fields, given by their paths."""
-    remaining = {}
-    for key, field_value in value.items():
-        path = f"{prefix}{key}"
-        if path not in skipped_fields:
-            remaining[key] = (
-                _without_fields(field_value, skipped_fields, f"{path}.")
-                if isinstance(field_value, dict)
-                else field_value
-            )
-    return remaining
+def _differences(path: str, stored: Any, now: Any, skipped: Collection[str]) -> Iterator[Difference]:
+    """Yield the fields that differ, except those with a path in `skipped`.
 
-
-def _differences(path: str, stored: Any, now: Any) -> Iterator[Difference]:
-    """Yield the fields that differ; two measured times are equal if their intervals overlap."""
+    Two measured times are equal if their intervals overlap.
+    """
+    if path in skipped:
+        return
     if isinstance(stored, dict) and isinstance(now, dict):
         if _is_time(stored) and _is_time(now):
             yield from _time_difference(path, stored, now)
             return
         for key in dict.fromkeys((*stored, *now)):
-            yield from _differences(f"{path}.{key}" if path else key, stored.get(key, ABSENT), now.get(key, ABSENT))
+            key_path = f"{path}.{key}" if path else key
+            yield from _differences(key_path, stored.get(key, ABSENT), now.get(key, ABSENT), skipped)
     elif isinstance(stored, list) and isinstance(now, list):
         if len(stored) != len(now):
             yield Difference(f"{path}, number", len(stored), len(now))
         for index, (stored_element, new_element) in enumerate(zip(stored, now, strict=False)):
-            yield from _differences(f"{path}[{index}]", stored_element, new_element)
+            yield from _differences(f"{path}[{index}]", stored_element, new_element, skipped)
     elif stored != now and not (path.endswith(".summary") and path.partition(".")[0] in TIME_SECTIONS):
         yield Difference(path, stored, now)
 

@@ -27,7 +27,7 @@ from opbench.records import JSON
 from opbench.results.environments import Difference, differences
 from opbench.results.files import Run
 from opbench.results.own_variants import best_config, summary_of
-from opbench.results.result import RecordedLaunch, Result
+from opbench.results.result import BAD_STATUSES, RecordedLaunch, Result
 from opbench.timing import stats
 from opbench.timing.measurement import TimingWarning
 
@@ -47,8 +47,6 @@ CONTROLS, CONTROL_SHARE = 10, 0.9
 """
 
 MORE_SAMPLES = "take more samples in both runs (--samples 1000)"
-
-BROKEN_STATUSES = ("wrong", "failed", "invalid")
 
 
 class NotComparable(UsageError):
@@ -255,7 +253,7 @@ def _exclusion(base: Result | None, new: Result | None) -> Exclusion | None:
         return Exclusion(
             f"{kind}, where it is {present_result.status}", f"{kind}, where it is {_status(present_result)}"
         )
-    compared_statuses = ("right", *BROKEN_STATUSES)
+    compared_statuses = ("right", *BAD_STATUSES)
     if (
         base.status not in compared_statuses
         or new.status not in compared_statuses

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from opbench.backend.findings import Finding
 from opbench.backend.rules import FAILED_CASE, WRONG_RESULT
-from opbench.results.result import Result
-
-BAD_STATUSES = ("wrong", "failed", "invalid")
-"""The verdicts that count against a kernel."""
+from opbench.results.result import BAD_STATUSES, Result
 
 
 def faults_of(result: Result, file: str) -> list[Finding]:

@@ -26,6 +26,8 @@ RELAUNCH = "relaunch"
 """The launches of a case that was right once: timed ones, and those of a check without a clock."""
 GOOD_STATUSES = ("right", "unsupported", "no fault found")
 """The statuses that do not count against a kernel."""
+BAD_STATUSES: tuple[Status, ...] = ("wrong", "failed", "invalid")
+"""The statuses that count against a kernel."""
 
 _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
 """Numbers in a reason that belong to one case; the number of a line, after a colon, belongs to the fault."""

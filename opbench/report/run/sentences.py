@@ -10,6 +10,7 @@ from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs, own_and_library
 from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.files import Run
+from opbench.results.result import BAD_STATUSES
 from opbench.results.rows import Row, first_variant, is_tie
 from opbench.timing.measurement import TimingWarning
 
@@ -63,7 +64,7 @@ def failure_summary(run: Run) -> str:
     "" without any; of more than `MAX_FAILING_NAMED` variants, only the number of cases is named.
     """
     statuses = [r.status for r in run.results if r.status != "unsupported"]
-    counts = {status: statuses.count(status) for status in ("wrong", "failed", "invalid")}
+    counts = {status: statuses.count(status) for status in BAD_STATUSES}
     if not (failing := sum(counts.values())):
         return ""
     failing_text = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
@@ -134,7 +135,7 @@ def fault(section: Section) -> str:
     if not failures:
         return ""
     supported = len(section.rows) - len(section.unsupported)
-    counts_text = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
+    counts_text = ", ".join(f"{n} {s}" for s in BAD_STATUSES if (n := section.count(s)))
     verb = "is" if len(failures) == 1 else "are"
     return f"{len(failures)} of {units.count_noun(supported, 'case')} {verb} not right: {counts_text}."
 
