@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
@@ -87,6 +88,11 @@ def ratio(value: float | None) -> str:
 def count_noun(count: int, noun: str) -> str:
     """Return a number with its noun, such as "1 case" or "3 cases"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def join_words(texts: Sequence[str]) -> str:
+    """Join words as in a sentence: "a, b and c"."""
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def duration(seconds: float) -> str:

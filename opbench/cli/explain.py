@@ -343,7 +343,7 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
     locations = list(dict.fromkeys(problem.place for problem in group))
     if locations[1:] and all(problem.line and not problem.called_from for problem in group):
         numbers = sorted({problem.line for problem in group})
-        location = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        location = f"lines {units.join_words([*map(str, numbers)])}"
     else:
         location = ", ".join(locations)
     location += f" in {group[0].kernel}" if has_several_kernels and group[0].line else ""

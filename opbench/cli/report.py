@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -57,11 +57,16 @@ def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> 
 
     finished_run = read_run(run)
     advice = advise_page(finished_run, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
-    for path in write_report(finished_run, finished_run.folder, gpu, roots, advice):
-        click.echo(f"wrote {path}", err=True)
+    _print_written(write_report(finished_run, finished_run.folder, gpu, roots, advice))
     if as_json:
         return lambda: click.echo(json.dumps([asdict(r) for r in finished_run.results]))
     return lambda: print_table(rows(finished_run, gpu), finished_run.left_out)
+
+
+def _print_written(files: Iterable[Path]) -> None:
+    """Print the paths of written files."""
+    for path in files:
+        click.echo(f"wrote {path}", err=True)
 
 
 def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
@@ -70,8 +75,7 @@ def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.networks.report.training import headline, write_training
 
     record = read_training(run)
-    for path in write_training(record, run if run.is_dir() else run.parent):
-        click.echo(f"wrote {path}", err=True)
+    _print_written(write_training(record, run if run.is_dir() else run.parent))
     return lambda: click.echo(json.dumps(record.to_json()) if as_json else "\n".join(headline(record)))
 
 
@@ -83,7 +87,7 @@ def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
 
     tuning = read_tuning(run)
     finals = finals_run(tuning)
-    click.echo(f"wrote {write_tuning(tuning, finals)}", err=True)
+    _print_written([write_tuning(tuning, finals)])
     text = json.dumps(to_json(tuning, finals), indent=1) if as_json else "\n".join(lines(tuning, finals))
     return lambda: click.echo(text)
 
@@ -93,8 +97,7 @@ def _report_selftest(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.report.selftest import part_lines, read_selftest, write_selftest
 
     outcome = read_selftest(run)
-    for path in write_selftest(outcome, run if run.is_dir() else run.parent):
-        click.echo(f"wrote {path}", err=True)
+    _print_written(write_selftest(outcome, run if run.is_dir() else run.parent))
     lines = [line for part in outcome.parts for line in part_lines(part)]
     text = json.dumps(outcome.to_json()) if as_json else "\n".join([*lines, outcome.summary()])
     return lambda: click.echo(text)
@@ -107,8 +110,7 @@ def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.networks.report.terminal import print_network
 
     record = read_network(run)
-    for path in write_network(record, run if run.is_dir() else run.parent):
-        click.echo(f"wrote {path}", err=True)
+    _print_written(write_network(record, run if run.is_dir() else run.parent))
     if as_json:
         return lambda: click.echo(json.dumps(record.to_json()))
     return lambda: print_network(record, stdout_console(), paths.path_from_here(str(run)))

@@ -98,6 +98,11 @@ class Event:
         return f"thread {triple_text(dim3(self.report.other_thread))}"
 
     @property
+    def other_block_text(self) -> str:
+        """Return the block of the other access, such as "block (1,0,0)"."""
+        return f"block {triple_text(dim3(self.report.other_block))}"
+
+    @property
     def other_line_text(self) -> str:
         """Return the line of the other access, such as "line 12"."""
         return position_text(self.other)
@@ -268,7 +273,7 @@ def _thread_race_texts(event: Event) -> FindingTexts:
 
 def _block_race_texts(event: Event) -> FindingTexts:
     """Write the texts on a race between two blocks."""
-    block = f"block {triple_text(dim3(event.report.other_block))}"
+    block = event.other_block_text
     related = event.related_location(f"{event.other_verb} by {block}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
         return _lost_update_texts(event, f"{block} updates it, too", related)
@@ -320,7 +325,7 @@ def _synchronisation_fault(event: Event, other: str) -> str:
 
 def _plain_read_texts(event: Event) -> FindingTexts:
     """Write the texts on a plain read that races with an atomic update."""
-    block = f"block {triple_text(dim3(event.report.other_block))}"
+    block = event.other_block_text
     related = event.related_location(f"{event.other_verb} by {block}")
     message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_line_text}"
     return FindingTexts(message, (f"{block.capitalize()} may update it at the same time.",), related)
@@ -349,7 +354,7 @@ def _lost_update_texts(event: Event, other_thread: str, related: tuple[RelatedLo
 def _same_value_texts(event: Event) -> FindingTexts:
     """Write the texts on several threads that store the same value."""
     between_blocks = event.report.instructions & BETWEEN_BLOCKS
-    other_thread = f"block {triple_text(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
+    other_thread = event.other_block_text if between_blocks else event.other_thread_text
     related = event.related_location(f"{event.other_verb} by {other_thread}")
     if event.other_verb == "read":
         message = (

@@ -209,10 +209,12 @@ def _signs_in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> 
         for rule in RULES:
             if rule.ptx and re.search(rule.ptx, instruction.text):
                 yield rule, "PTX", instruction.function, location, instruction.text, ""
-        if lower_types := _matrix_types(instruction.opcode) - allowed:
-            yield TENSOR_RULE, "PTX", instruction.function, location, instruction.text, ", ".join(sorted(lower_types))
-        if lower_types := _narrow_types(instruction.opcode) - allowed:
-            yield NARROW_RULE, "PTX", instruction.function, location, instruction.text, ", ".join(sorted(lower_types))
+        for rule, types in (
+            (TENSOR_RULE, _matrix_types(instruction.opcode)),
+            (NARROW_RULE, _narrow_types(instruction.opcode)),
+        ):
+            if lower_types := types - allowed:
+                yield rule, "PTX", instruction.function, location, instruction.text, ", ".join(sorted(lower_types))
     for instruction, name in ptx.variables_written():
         yield STATE_RULE, "PTX", instruction.function, _own_location(instruction, files), instruction.text, name
 

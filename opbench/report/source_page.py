@@ -112,9 +112,7 @@ def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
     names = list(locations)[:MAX_NAMED]
     if not names:
         return ""
-    if not names[1:]:
-        return f"waited for at line {names[0]}"
-    return f"waited for at lines {', '.join(names[:-1])} and {names[-1]}"
+    return f"waited for at line{'s' if names[1:] else ''} {units.join_words(names)}"
 
 
 def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:

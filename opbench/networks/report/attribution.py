@@ -15,7 +15,7 @@ from opbench.networks.report.figures import time_scale
 from opbench.records import JSON
 from opbench.report.charts.chart import Chart
 from opbench.report.charts.svg import INK, MUTED
-from opbench.report.run.sentences import code, join_words
+from opbench.report.run.sentences import code
 from opbench.timing.stats import Difference
 
 COMBINED_STEP = "together"
@@ -159,17 +159,17 @@ def attribution_sentences(record: Record) -> list[str]:
         steps = [f"{code(step.name)} {units.signed_time(step.change_s)}" for step in chart.steps]
         sentences.append(
             f"From {chart.peer} ({units.time(chart.peer_s)}) to opbench ({units.time(chart.own_s)}): "
-            f"{join_words(steps)}."
+            f"{units.join_words(steps)}."
         )
     if chart and (too_large := [code(name) for name in _savings_beyond_peer_time(record, chart)]):
         verb = "saves" if len(too_large) == 1 else "save"
-        sentences.append(f"{join_words(too_large)} {verb} more than PyTorch's whole time, and no step shows it.")
+        sentences.append(f"{units.join_words(too_large)} {verb} more than PyTorch's whole time, and no step shows it.")
     without_effect = [
         code(alternative.choice) for alternative in undone if (d := alternative.difference) and d.is_noise
     ]
     if without_effect:
         verb = "makes no difference" if len(without_effect) == 1 else "make no difference"
-        sentences.append(f"{join_words(without_effect)} {verb} beyond noise: the 95 % interval contains 0.")
+        sentences.append(f"{units.join_words(without_effect)} {verb} beyond noise: the 95 % interval contains 0.")
     return sentences
 
 

@@ -20,7 +20,7 @@ from opbench.networks.records.network import (
     variant_of,
 )
 from opbench.report.bars import Bar, scaled
-from opbench.report.run.sentences import code, gpu_phrase, join_words
+from opbench.report.run.sentences import code, gpu_phrase
 from opbench.timing.measurement import TimingWarning
 from opbench.timing.stats import Interval, Ratio, interval_ratio
 
@@ -282,7 +282,7 @@ def _host_sentence(record: Record) -> str:
     host_texts = [
         f"{name} {units.time(seconds)}" for seconds, name in [(opbench_host.median_s, "opbench"), *sorted(peer_hosts)]
     ]
-    return f"One call from Python until the GPU is done, caches warm: {join_words(host_texts)}."
+    return f"One call from Python until the GPU is done, caches warm: {units.join_words(host_texts)}."
 
 
 def _not_compared(record: Record) -> str:
@@ -351,7 +351,7 @@ def _limits_sentence(record: Record) -> str:
             f"The lower bound by the measured peaks is {units.time(least_s)}, {units.percent(share)} of {whole}."
         )
     if costly := _costly_nodes(record):
-        sentences.append(f"Most of the time is in {join_words(costly)}.")
+        sentences.append(f"Most of the time is in {units.join_words(costly)}.")
     return " ".join(sentences)
 
 
@@ -389,7 +389,7 @@ def _correctness_sentence(record: Record) -> str:
     if wrong_nodes or wrong_outputs:
         output = [f"node {code(name)}" for name in wrong_nodes] + [f"output {code(name)}" for name in wrong_outputs]
         missing = record.check and record.check.missing
-        return f"Wrong: {join_words(output)}.{' The network was not run as a whole.' if missing else ''}"
+        return f"Wrong: {units.join_words(output)}.{' The network was not run as a whole.' if missing else ''}"
     if record.check and record.check.timed:
         return f"Wrong: {record.check.timed}. The network has no time."
     if not checked and not outputs:

@@ -9,7 +9,6 @@ from opbench.networks.records.training import FirstStepRecord, StepPeer, Trainin
 from opbench.networks.report import phrases
 from opbench.records import JSON
 from opbench.report.bars import Bar
-from opbench.report.run.sentences import join_words
 
 OPBENCH_NAME = "opbench"
 
@@ -41,7 +40,8 @@ def first_step_text(step: FirstStepRecord) -> str:
         if step.right
         else "The first step differs from PyTorch's, so PyTorch's times say nothing here"
     )
-    return f"{opening}: relative differences (and allowed ones) are {join_words(parts)}, over {step.compared} weights."
+    differences = units.join_words(parts)
+    return f"{opening}: relative differences (and allowed ones) are {differences}, over {step.compared} weights."
 
 
 def peer_text(record: TrainingRecord) -> list[str]:

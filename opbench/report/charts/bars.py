@@ -193,7 +193,7 @@ def _draw_own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right
     ):
         if peak > right_edge or peak < 1.001 * named_until:
             continue
-        level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+        level = _peak_name(row)
         half_width = 0.5 * text_width_points(level) * per_point
         free_lines = [line for line, end in enumerate(line_ends) if peak - half_width > end]
         if not free_lines:
@@ -205,12 +205,17 @@ def _draw_own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right
         line_ends[free_lines[0]], named_until = peak + half_width, peak
 
 
+def _peak_name(row: Row) -> str:
+    """Return the name of the peak that limits a row: a memory level or an arithmetic unit."""
+    return LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+
+
 def _draw_shared_peak(
     axes: Axes, section: Section, shown_rows: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right_edge: float
 ) -> None:
     """Draw the peak that all bars share, the datasheet's peak, and the distance of the best variant from the peak."""
     row = shown_rows[0]
-    level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
+    level = _peak_name(row)
     for index, ceilings in enumerate(c for c in (chart_frame.sheet, chart_frame.measured) if c):
         rate = _rate_of(ceilings, row, by_bytes)
         if rate is None:

@@ -378,7 +378,7 @@ def _findings(context: PageContext, section: Section) -> list[str]:
             if finding.message not in row.reason:
                 text = f"{finding.rule}: {finding.message or finding.kind}{location}"
                 cases_by_finding.setdefault(text, []).append(sentences.code(row.variant))
-    return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
+    return [f"{units.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
 
 
 def _best_advice(context: PageContext, section: Section) -> list[str]:

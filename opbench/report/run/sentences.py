@@ -19,11 +19,6 @@ LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
-def join_words(texts: Sequence[str]) -> str:
-    """Join words as in a sentence: "a, b and c"."""
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
 def code(text: str) -> str:
     """Put a name between backticks."""
     return f"`{text.replace('`', chr(39))}`"
@@ -64,13 +59,13 @@ def failure_summary(run: Run) -> str:
     "" without any; of more than `MAX_FAILING_NAMED` variants, only the number of cases is named.
     """
     statuses = [r.status for r in run.results if r.status != "unsupported"]
-    counts = {status: statuses.count(status) for status in BAD_STATUSES}
+    counts = {bad: sum(status == bad for status in statuses) for bad in BAD_STATUSES}
     if not (failing := sum(counts.values())):
         return ""
     failing_text = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
     verb = "is" if failing == 1 else "are"
     variants = list(dict.fromkeys(f"{r.operator}/{r.variant}" for r in run.results if r.status in counts))
-    names = f" ({join_words([*map(code, variants)])})" if len(variants) <= MAX_FAILING_NAMED else ""
+    names = f" ({units.join_words([*map(code, variants)])})" if len(variants) <= MAX_FAILING_NAMED else ""
     return f"{failing:,} of {units.count_noun(len(statuses), 'case')} {verb} not right: {failing_text}{names}."
 
 
@@ -94,7 +89,9 @@ def skipped_variants_sentence(reasons: Mapping[str, Sequence[str]]) -> str:
     reason_texts = []
     for reason, names in reasons.items():
         more_text = [f"{len(names) - MAX_LEFT_OUT} more"] if len(names) > MAX_LEFT_OUT else []
-        reason_texts.append(f"{join_words([*map(code, names[:MAX_LEFT_OUT]), *more_text])} ({_requirement(reason)})")
+        reason_texts.append(
+            f"{units.join_words([*map(code, names[:MAX_LEFT_OUT]), *more_text])} ({_requirement(reason)})"
+        )
     return f"Skipped: {'; '.join(reason_texts)}." if reason_texts else ""
 
 
@@ -198,7 +195,7 @@ def _fastest(section: Section, group: Group) -> str:
     label = "" if group.precision == "f32" else f" in {group.precision}"
     time_text, lead = units.time(winner.time_s), ""
     if tied_rows:
-        names = join_words([_row_name(row) for row in (winner, *tied_rows[:4])])
+        names = units.join_words([_row_name(row) for row in (winner, *tied_rows[:4])])
         more_text = f" and {len(tied_rows) - 4} more" if len(tied_rows) > 4 else ""
         opening = f"{names}{more_text} tie as fastest{label} at {time_text} (their 95 % intervals overlap)"
     elif is_single:

@@ -323,7 +323,7 @@ def _first_phrases(phrases: Sequence[str]) -> str:
     """Return the first few phrases joined, and the number of phrases that were left out."""
     if len(phrases) > MAX_NAMED:
         return f"{', '.join(phrases[:MAX_NAMED])} and {len(phrases) - MAX_NAMED} more"
-    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+    return units.join_words(phrases)
 
 
 def _uncoalesced(rows: Sequence[Row]) -> list[str]:
