@@ -94,48 +94,10 @@ def choose_cases(
     Raises UsageError for an unknown name, for a case that does not fit its problem or calls a library, and for two
     cases of one problem.
     """
-    cases: list[Case] = []
-    time_notes: dict[str, str] = {}
-    notes: list[str] = []
-    for name in names:
-        if problem := problem_named(name, catalog):
-            choice = _choose_for_problem(problem, catalog, book, gpu, precision)
-            cases.append(_require_shippable(choice.case, gpu))
-            time_notes[choice.case.name] = choice.time_note
-            notes.append(choice.note)
-            continue
-        if "(" in name:
-            cases.append(_require_shippable(catalog.case(name), gpu))
-            continue
-        if name not in catalog.operator_names():
-            names = [*catalog.operator_names(), *NETWORKS]
-            name_error = unknown_name("operator or network", name, names, catalog.command("list operators"))
-            raise UsageError(
-                f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)': {catalog.command('list cases')}",
-                cause=UsageError(name_error),
-            )
-        if book is None:
-            raise UsageError(
-                f"'{name}' is an operator, and a library needs its sizes. Name one problem, such as "
-                f"'{name}{_example_sizes(catalog, name)}', or cases ({catalog.command('list cases', name)}), or add a "
-                "winners file with --book book.json (write one with: opbench book RUN --out book.json)",
-                kind="no-winners-file",
-                subject=name,
-            )
-        entries = _fastest_entries(book.entries, name, gpu, precision)
-        if not entries:
-            operators_text = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
-            raise UsageError(
-                f"the winners file has no problem of {name} in {precision} for {gpu.arch}, but problems of "
-                f"{operators_text}; name one problem instead, such as '{name}{_example_sizes(catalog, name)}'",
-                kind="no-such-problem",
-                subject=name,
-                value=precision,
-                allowed=gpu.arch,
-            )
-        for entry in entries:
-            cases.append(_require_shippable(catalog.case(entry.winner.case), gpu))
-            time_notes[entry.winner.case] = _time_text(entry)
+    choices = [choice for name in names for choice in _choices(name, catalog, book, gpu, precision)]
+    cases = [_require_shippable(choice.case, gpu) for choice in choices]
+    time_notes = {choice.case.name: choice.time_note for choice in choices}
+    notes = [choice.note for choice in choices if choice.note]
     if book is not None:
         edited = set(book.edited(catalog))
         notes += [f"{c.name}: edited since it was measured" for c in cases if c.name in edited]
@@ -151,6 +113,41 @@ def choose_cases(
                 value=case.name,
             )
     return ShipSelection(tuple(by_problem.values()), time_notes, tuple(notes))
+
+
+def _choices(name: str, catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str) -> list[Choice]:
+    """Return the cases that one name stands for: a case, a problem, or an operator of a winners file."""
+    if problem := problem_named(name, catalog):
+        return [_choose_for_problem(problem, catalog, book, gpu, precision)]
+    if "(" in name:
+        return [Choice(catalog.case(name), "", "")]
+    if name not in catalog.operator_names():
+        known_names = [*catalog.operator_names(), *NETWORKS]
+        name_error = unknown_name("operator or network", name, known_names, catalog.command("list operators"))
+        raise UsageError(
+            f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)': {catalog.command('list cases')}",
+            cause=UsageError(name_error),
+        )
+    if book is None:
+        raise UsageError(
+            f"'{name}' is an operator, and a library needs its sizes. Name one problem, such as "
+            f"'{name}{_example_sizes(catalog, name)}', or cases ({catalog.command('list cases', name)}), or add a "
+            "winners file with --book book.json (write one with: opbench book RUN --out book.json)",
+            kind="no-winners-file",
+            subject=name,
+        )
+    entries = _fastest_entries(book.entries, name, gpu, precision)
+    if not entries:
+        operators_text = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
+        raise UsageError(
+            f"the winners file has no problem of {name} in {precision} for {gpu.arch}, but problems of "
+            f"{operators_text}; name one problem instead, such as '{name}{_example_sizes(catalog, name)}'",
+            kind="no-such-problem",
+            subject=name,
+            value=precision,
+            allowed=gpu.arch,
+        )
+    return [Choice(catalog.case(entry.winner.case), _time_text(entry), "") for entry in entries]
 
 
 def _choose_for_problem(
