@@ -78,10 +78,11 @@ class Inliner:
         local_variables = (
             {p.name for p in parameters} | local_names(tokens) | _later_declarators(tokens[function.body :])
         )
-        template_parameters = split(tokens[2 : closing_angle_bracket(tokens, 1)], ",") if function.is_template else []
         value_parameters = [
             (parameter_of(parameter_tokens), value)
-            for parameter_tokens, value in zip(template_parameters, split(template_arguments, ","), strict=False)
+            for parameter_tokens, value in zip(
+                function.template_parameters(), split(template_arguments, ","), strict=False
+            )
             if parameter_tokens and parameter_tokens[0].text not in TYPE_PARAMETER_KEYWORDS
         ]
         offset = tokens[0].start

@@ -52,6 +52,10 @@ class HostLaunch:
     loop_variables: frozenset[str] = frozenset()
     """Variables that change between iterations of the loops around the launch."""
 
+    def template_arguments(self) -> list[tuple[Token, ...]]:
+        """Return the tokens of each template argument; empty without template arguments."""
+        return split(tokens_of(self.template)[1:-1], ",")
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -15,8 +15,8 @@ from opbench.adopting.parsed_file import LaunchedKernel
 from opbench.adopting.proposal import grid_components
 from opbench.errors import UsageError
 from opbench.kernels import expression
-from opbench.source.c_expression import MAX_DEPTH, UnsupportedExpression, convert, tokens_of
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
+from opbench.source.c_expression import MAX_DEPTH, UnsupportedExpression, convert
+from opbench.source.tokens import Token, closing_bracket
 
 MAX_ASSUMED_TILE = 256
 """A template argument up to this number may be a tile."""
@@ -158,11 +158,8 @@ class HostValues:
         """
         result: dict[str, None] = {}
         for launched_kernel in self.launched_kernels:
-            if not launched_kernel.kernel.is_template:
-                continue
-            declared = launched_kernel.kernel.tokens
-            parameters = split(declared[2 : closing_angle_bracket(declared, 1)], ",")
-            arguments = split(tokens_of(launched_kernel.host_launch.template)[1:-1], ",")
+            parameters = launched_kernel.kernel.template_parameters()
+            arguments = launched_kernel.host_launch.template_arguments()
             values_by_name = self.at(launched_kernel)
             unknown_names = {
                 argument[0].text
@@ -184,7 +181,7 @@ class HostValues:
             threads = 0
             with contextlib.suppress(UnsupportedExpression):
                 threads = math.prod(self.evaluate(component, launched_kernel) for component in block)
-            for argument in split(tokens_of(launched_kernel.host_launch.template)[1:-1], ","):
+            for argument in launched_kernel.host_launch.template_arguments():
                 with contextlib.suppress(UnsupportedExpression):  # It may be a type.
                     number = self.evaluate(argument, launched_kernel)
                     tiles += [number] if number != threads and number <= MAX_ASSUMED_TILE else []

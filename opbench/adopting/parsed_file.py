@@ -18,7 +18,7 @@ from opbench.source.device_part import missing_headers
 from opbench.source.project import project_folders
 from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import Source, include_closure, includes
-from opbench.source.tokens import Token, closing_angle_bracket, split
+from opbench.source.tokens import Token
 
 LIBRARY_CALL = re.compile(r"\b(?:thrust|cub)::(?!device_vector|host_vector|device_ptr)\w+(?:::\w+)?(?=\s*\()")
 """Matches calls of algorithms of Thrust and CUB in host code."""
@@ -168,12 +168,9 @@ def _with_alias_resolved(parameter: Parameter, values_by_name: Mapping[str, Sequ
 
 def _template_types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
     """Return a kernel template's type parameters with their types: from the launch, else float."""
-    if not kernel.is_template:
-        return {}
-    template_parameters = split(kernel.tokens[2 : closing_angle_bracket(kernel.tokens, 1)], ",")
-    arguments = split(tokens_of(launch.template)[1:-1], ",") if launch and launch.template else []
+    arguments = launch.template_arguments() if launch else []
     types: dict[str, Sequence[Token]] = {}
-    for index, parameter_tokens in enumerate(template_parameters):
+    for index, parameter_tokens in enumerate(kernel.template_parameters()):
         if len(parameter_tokens) > 1 and parameter_tokens[0].text in ("typename", "class"):
             argument = arguments[index] if index < len(arguments) else ()
             is_unknown = not argument or (

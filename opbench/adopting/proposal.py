@@ -12,7 +12,7 @@ from opbench.adopting.matching import Contradiction, Guess
 from opbench.adopting.parsed_file import PYTORCH_TYPES, LaunchedKernel
 from opbench.kernels.memory_header import table_of
 from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
-from opbench.source.tokens import Token, closing_angle_bracket, split
+from opbench.source.tokens import Token, split
 
 
 @dataclass
@@ -83,18 +83,12 @@ def template_arguments(launched_kernel: LaunchedKernel, values_by_name: Mapping[
 
 def missing_template_arguments(launched_kernel: LaunchedKernel) -> list[str]:
     """Return the value parameters of a kernel's template that have neither a default nor an argument."""
-    if not launched_kernel.kernel.is_template or (launched_kernel.launch and launched_kernel.launch.template):
+    if launched_kernel.launch and launched_kernel.launch.template:
         return []
-    template_parameters = split(
-        launched_kernel.kernel.tokens[2 : closing_angle_bracket(launched_kernel.kernel.tokens, 1)], ","
-    )
-    value_parameters = [
-        tokens for tokens in template_parameters if tokens and tokens[0].text not in ("typename", "class")
-    ]
     return [
-        value_parameter[-1].text
-        for value_parameter in value_parameters
-        if "=" not in {token.text for token in value_parameter}
+        tokens[-1].text
+        for tokens in launched_kernel.kernel.template_parameters()
+        if tokens and tokens[0].text not in ("typename", "class") and "=" not in {token.text for token in tokens}
     ]
 
 

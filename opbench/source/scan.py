@@ -91,6 +91,10 @@ class Declaration:
         """Return the name of the declared function with its namespaces."""
         return f"{self.scope}::{self.name}" if self.scope else self.name
 
+    def template_parameters(self) -> list[tuple[Token, ...]]:
+        """Return the tokens of each parameter of a template; empty for other declarations."""
+        return split(self.tokens[2 : closing_angle_bracket(self.tokens, 1)], ",") if self.is_template else []
+
     def parameters(self) -> list[tuple[Token, ...]]:
         """Return the tokens of each parameter of the declared function."""
         opened = _function_name(self.tokens)[1]
