@@ -18,6 +18,7 @@ from opbench.kernels.operator import Operator
 from opbench.paths import next_command
 from opbench.source.precision import PRODUCTS
 from opbench.source.sources import tensor_core_operand_types
+from opbench.source.tokens import texts_of
 
 
 def propose(
@@ -34,7 +35,7 @@ def propose(
     """
     path = file.path
     for declaration in file.own_declarations:
-        if [token.text for token in declaration.tokens[:2]] == ["texture", "<"]:
+        if texts_of(declaration.tokens[:2]) == ["texture", "<"]:
             raise UsageError(
                 "texture references do not exist since CUDA 12; give the kernel a parameter of type "
                 "cudaTextureObject_t instead",

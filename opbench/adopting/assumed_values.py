@@ -16,7 +16,7 @@ from opbench.errors import UsageError
 from opbench.kernels.memory_header import is_identifier
 from opbench.source.c_expression import tokens_of
 from opbench.source.scan import Declaration, declarations
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, text_of, texts_of
 
 ASSUMED_ONLY_SIZE = 1000
 """The assumed size of a host function that nothing calls and that has one size; it is no multiple of a block."""
@@ -99,7 +99,7 @@ def _note_defaults(values: HostValues, proposal: Proposal) -> None:
     """Add a guess for each needed variable whose default in the file the command line can replace."""
     for name in values.needed_variables():
         if name in values.program.option_expressions and name not in values.replacement_values:
-            value = "".join(token.text for token in values.program.values_by_name.get(name, ()))
+            value = text_of(values.program.values_by_name.get(name, ()))
             reason = f"its default; the host code can set it by {values.program.option_expressions[name]}"
             if value != values.program.option_expressions[name]:
                 proposal.guess(plain_name(name), plain_name(value), reason)
@@ -123,11 +123,11 @@ def _assume_blocks(values: HostValues, proposal: Proposal) -> set[str]:
 
 def _text_without_cast(tokens: Sequence[Token]) -> str:
     """Return an expression as text, without a cast before it."""
-    if [token.text for token in tokens[:1]] == ["("] and (closing := closing_bracket(tokens, 0)) < len(tokens) - 1:
+    if texts_of(tokens[:1]) == ["("] and (closing := closing_bracket(tokens, 0)) < len(tokens) - 1:
         tokens = tokens[closing + 1 :]
-    if [token.text for token in tokens[:2]] == ["static_cast", "<"] and tokens[-1].text == ")":
+    if texts_of(tokens[:2]) == ["static_cast", "<"] and tokens[-1].text == ")":
         tokens = tokens[closing_angle_bracket(tokens, 1) + 2 : -1]
-    return "".join(token.text for token in tokens)
+    return text_of(tokens)
 
 
 def _small_size(name: str) -> int:

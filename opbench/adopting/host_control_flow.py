@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from opbench.adopting.host_launches import definitions, launches_in, number_of, statement_end
 from opbench.source.c_expression import UnsupportedExpression, tokens_of
-from opbench.source.tokens import Token, closing_bracket, split
+from opbench.source.tokens import Token, closing_bracket, split, texts_of
 
 MAX_UNROLLED_ITERATIONS = 4
 """The greatest number of iterations of a loop that are unrolled."""
@@ -122,7 +122,7 @@ def _value_after_increment(increment: Sequence[Token], name: str, value: Sequenc
 
     Raises UnsupportedExpression for another increment.
     """
-    texts = [token.text for token in increment]
+    texts = texts_of(increment)
     bracketed_value = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
     if name not in texts:
         raise UnsupportedExpression(" ".join(texts))
@@ -151,7 +151,7 @@ def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[To
         return buffer_by_pointer.get(name, name if name in buffers else "")
 
     for index, token in enumerate(code):
-        following = [token.text for token in code[index + 1 : index + 4]]
+        following = texts_of(code[index + 1 : index + 4])
         if token.text == "swap" and following[:1] == ["("]:
             argument_names = [
                 argument[-1].text

@@ -10,7 +10,7 @@ from opbench.adopting.host_launches import names_without_value, parameter_of
 from opbench.source.c_expression import tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration, declarations
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, texts_of
 
 ALLOCATION_FUNCTIONS = {
     "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
@@ -171,6 +171,6 @@ def global_shapes(all_declarations: Sequence[Declaration]) -> list[str]:
     return [
         name
         for declaration in all_declarations
-        if declaration.kind == "other" and [token.text for token in declaration.tokens[:1]] == ["dim3"]
+        if declaration.kind == "other" and texts_of(declaration.tokens[:1]) == ["dim3"]
         for name in names_without_value(declaration.tokens[1:])
     ]

@@ -11,7 +11,16 @@ from opbench.errors import UsageError
 from opbench.kernels.expression import evaluate
 from opbench.source.c_expression import CAST_TYPES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration
-from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, closing_bracket, split
+from opbench.source.tokens import (
+    CLOSING,
+    OPENING,
+    Token,
+    closing_angle_bracket,
+    closing_bracket,
+    split,
+    text_of,
+    texts_of,
+)
 
 BLOCK_SIZE_NAME = re.compile(r"(?i)block|thread|tile|bdim")
 
@@ -93,7 +102,7 @@ def plain_type(c_type: str) -> str:
 
 def parameter_of(tokens: Sequence[Token]) -> Parameter:
     """Return the name and type of a kernel parameter from the tokens of its declaration."""
-    token_texts = [token.text for token in tokens]
+    token_texts = texts_of(tokens)
     token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
     name = next((word for word in reversed(token_texts) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
     pointer = "*" in token_texts or "[" in token_texts
@@ -115,7 +124,7 @@ def global_definitions(all_declarations: Sequence[Declaration]) -> dict[str, Seq
             declaration.kind == "other" and (not declaration.is_device or "constexpr" in declaration.specifiers)
         ):  # The scanner takes `dim3 block(16, 16);` for a prototype.
             values_by_name |= definitions(declaration.tokens)
-        elif declaration.kind == "type" and "enum" in [token.text for token in declaration.tokens[:2]]:
+        elif declaration.kind == "type" and "enum" in texts_of(declaration.tokens[:2]):
             values_by_name |= _enumerators(declaration.tokens)
     return values_by_name
 
@@ -393,7 +402,7 @@ def options_in(code: Sequence[Token]) -> dict[str, str]:
     result: dict[str, str] = {}
     for name, value in _assignments(code):
         if _is_from_command_line(value):
-            result.setdefault(name, "".join(token.text for token in value))
+            result.setdefault(name, text_of(value))
     return result | _variables_set_by_input(code)
 
 
@@ -404,7 +413,7 @@ def _variables_set_by_input(code: Sequence[Token]) -> dict[str, str]:
         if token.text in INPUT_FUNCTIONS and code[index + 1].text == "(":
             arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
             for argument in arguments[:1] if "Memcpy" in token.text else arguments:
-                if [token.text for token in argument[:1]] == ["&"] and len(argument) == 2:
+                if texts_of(argument[:1]) == ["&"] and len(argument) == 2:
                     result.setdefault(argument[1].text, f"{token.text}()")
         elif token.text == "cin":
             stream_tokens = value_until(code, index + 1)

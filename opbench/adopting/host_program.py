@@ -28,7 +28,7 @@ from opbench.adopting.host_launches import (
 )
 from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, text_of, texts_of
 
 HOST_VISIBLE_ALLOCATIONS = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Allocation functions whose memory the host can write without a copy."""
@@ -205,7 +205,7 @@ def _offsets_from(tokens: Sequence[Token], pointer_index: int) -> list[tuple[Tok
         index = closing_bracket(tokens, index) + 1 if tokens[index].text in ("(", "[") else index + 1
     if start < index and tokens[start].text in "+-":
         result.append(tuple(tokens[start + (tokens[start].text == "+") : index]))
-    return [offset for offset in result if [token.text for token in offset] != ["0"]]
+    return [offset for offset in result if texts_of(offset) != ["0"]]
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
@@ -252,7 +252,7 @@ def assumed_device_values(code: Sequence[Token]) -> dict[str, str]:
             values[f"{code[index - 2].text}.{token.text}"] = ASSUMED_DEVICE_PROPERTIES[token.text]
         if DEVICE_QUERY.match(token.text) and code[index + 1].text == "(":
             for argument in split(code[index + 2 : closing_bracket(code, index + 1)], ","):
-                if [t.text for t in argument[:1]] == ["&"] and len(argument) == 2:
+                if texts_of(argument[:1]) == ["&"] and len(argument) == 2:
                     values[argument[1].text] = "256" if "lockSize" in token.text else "2"
     return values
 
@@ -369,7 +369,7 @@ def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> d
                     buffers[name] = HostBuffer(name, element_types.get(name, ""), arguments[1], filled_by=filled_by)
         elif token.text in VECTOR_CLASSES and next_text == "<":
             _add_vector(program, index)
-        elif token.text in TENSOR_FUNCTIONS and [t.text for t in code[index + 1 : index + 3]] == ["(", "{"]:
+        elif token.text in TENSOR_FUNCTIONS and texts_of(code[index + 1 : index + 3]) == ["(", "{"]:
             _add_tensor(program, index)
     _mark_memory_filled_by_calls(
         program, {declaration.name for declaration in all_declarations if declaration.kind == "function"}
@@ -456,7 +456,7 @@ def _mark_destination(program: HostProgram, function_name: str, arguments: Seque
     """Mark the buffer that a call of cudaMemcpy or cudaMemset initialises."""
     buffers = program.buffers
     if function_name == "cudaMemset" and arguments and (name := program.buffer_name(arguments[0])):
-        is_zero = "".join(token.text for token in arguments[1]) == "0" if len(arguments) > 1 else False
+        is_zero = text_of(arguments[1]) == "0" if len(arguments) > 1 else False
         buffers[name] = replace(buffers[name], filled_by=buffers[name].filled_by or ("zero" if is_zero else "value"))
     elif len(arguments) > 1:
         destination = program.buffer_name(arguments[0])

@@ -9,7 +9,7 @@ from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of, 
 from opbench.kernels.pointer_types import C_TYPES
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing_bracket, split
+from opbench.source.tokens import Token, closing_bracket, split, texts_of
 
 STRUCT_KEYWORDS = ("struct", "class", "typedef", "alignas", "__align__")
 
@@ -30,7 +30,7 @@ def structs_of(all_declarations: Sequence[Declaration]) -> dict[str, list[Parame
     """Return the fields of each structure by its name; for a structure that no header can express, the reason."""
     result: dict[str, list[Parameter] | str] = {}
     for declaration in all_declarations:
-        texts = [token.text for token in declaration.tokens]
+        texts = texts_of(declaration.tokens)
         if declaration.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
             continue
         opening = texts.index("{")
@@ -48,7 +48,7 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
     parameters: list[Parameter] = []
     for declaration in filter(None, split(body, ";")):
         first, *further_tokens = split(declaration, ",")
-        texts = [token.text for token in declaration]
+        texts = texts_of(declaration)
         field = parameter_of(first)
         if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or plain_type(field.type) in C_TYPES):
             return " ".join(texts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from opbench.adopting.host_launches import MemberValues, definitions, members
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing_bracket, split
+from opbench.source.tokens import Token, closing_bracket, split, text_of, texts_of
 
 FILTER_MODES = {"cudaFilterModePoint": "point", "cudaFilterModeLinear": "linear"}
 ADDRESS_MODES = {
@@ -82,7 +82,7 @@ def _texture(
         name = _variable_name(description.get(member, ()))
         if modes.get(name, next(iter(modes.values()))) != next(iter(modes.values())):
             header_keys[key] = f'"{modes[name]}"'
-    if "".join(token.text for token in description.get("normalizedCoords", ())) in ("1", "true"):
+    if text_of(description.get("normalizedCoords", ())) in ("1", "true"):
         header_keys["normalized"] = "true"
     size: tuple[tuple[Token, ...], ...] = ()
     channel_description: Sequence[Token] = ()
@@ -94,7 +94,7 @@ def _texture(
         channel_description = resource.get("res.pitch2D.desc", ())
     elif allocation := array_allocations.get(_variable_name(resource.get("res.array.array", ()))):
         size, channel_description = tuple(allocation[2:4]), allocation[1] if len(allocation) > 1 else ()
-        if len(size) == 2 and "".join(token.text for token in size[1]) == "0":
+        if len(size) == 2 and text_of(size[1]) == "0":
             size = size[:1]
     if (channels := _channels(values.get(_variable_name(channel_description), channel_description))) > 1:
         header_keys["channels"] = str(channels)
@@ -103,7 +103,7 @@ def _texture(
 
 def _channels(description: Sequence[Token]) -> int:
     """Return the channels in `cudaCreateChannelDesc<float4>()` or `cudaCreateChannelDesc(8, 8, 8, 8, kind)`."""
-    texts = [token.text for token in description]
+    texts = texts_of(description)
     if "<" in texts and ">" in texts:
         type_suffix = texts[texts.index(">") - 1][-1:]
         return int(type_suffix) if type_suffix in ("2", "4") else 1

@@ -16,7 +16,7 @@ from opbench.adopting.proposal import grid_components
 from opbench.errors import UsageError
 from opbench.kernels import expression
 from opbench.source.c_expression import MAX_DEPTH, UnsupportedExpression, convert
-from opbench.source.tokens import Token, closing_bracket
+from opbench.source.tokens import Token, closing_bracket, text_of, texts_of
 
 MAX_ASSUMED_TILE = 256
 """A template argument up to this number may be a tile."""
@@ -120,9 +120,7 @@ class HostValues:
         final_value = self.program.values_by_name.get(name, ())
         launches = [launched_kernel.host_launch for launched_kernel in self.launched_kernels]
         values = [launch.values_by_name.get(name, final_value) for launch in launches]
-        return name not in self.replacement_values and any(
-            [token.text for token in value] != [token.text for token in final_value] for value in values
-        )
+        return name not in self.replacement_values and any(texts_of(value) != texts_of(final_value) for value in values)
 
     def unknown_variable(self, tokens: Sequence[Token], launched_kernel: LaunchedKernel | None, depth: int = 0) -> str:
         """Return the variable with an unknown value on which an expression depends; "" without one."""
@@ -142,7 +140,7 @@ class HostValues:
         result: dict[str, None] = {}
         for tokens in self.needed_expressions():
             for member in _member_accesses(tokens):
-                text = "".join(token.text for token in member)
+                text = text_of(member)
                 try:
                     self.evaluate(member)
                 except UnsupportedExpression:

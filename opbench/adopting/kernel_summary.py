@@ -18,7 +18,7 @@ from opbench.adopting.stores import (
     stores,
 )
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing_bracket
+from opbench.source.tokens import Token, closing_bracket, text_of, texts_of
 
 ZERO = r"(?:0|0\.|0\.0|0\.f|0\.0f|0f|T\(0\))"
 FORMULAS = {
@@ -106,7 +106,7 @@ def summarize_kernel(
 def _index_values(body: Sequence[Token]) -> dict[str, str]:
     """Return each variable that is assigned a product once, with the product, as in `int i = row * n + col;`."""
     reassigned = _reassigned_variables(body)
-    values = {name: "".join(token.text for token in value) for name, value in definitions(body).items()}
+    values = {name: text_of(value) for name, value in definitions(body).items()}
     return {name: value for name, value in values.items() if "*" in value and name not in reassigned}
 
 
@@ -165,14 +165,14 @@ def _reassigned_variables(body: Sequence[Token]) -> set[str]:
 
 def _add_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
     """Add a load such as `float v = x[i]` to `loaded`: the variable, with the pointer and the index."""
-    texts = [token.text for token in statement]
+    texts = texts_of(statement)
     if "=" not in texts:
         return
     equals = texts.index("=")
     value = statement[equals + 1 :]
     is_indexed_read = len(value) > 3 and value[0].text in pointers and value[1].text == "["
     if equals and is_indexed_read and closing_bracket(value, 1) == len(value) - 1:
-        loaded[texts[equals - 1]] = (value[0].text, "".join(token.text for token in value[2:-1]))
+        loaded[texts[equals - 1]] = (value[0].text, text_of(value[2:-1]))
 
 
 def _with_reads_marked(
@@ -186,7 +186,7 @@ def _with_reads_marked(
         token = value[index]
         if token.text in pointers and index + 1 < len(value) and value[index + 1].text == "[":
             closing = closing_bracket(value, index + 1)
-            indices.append("".join(t.text for t in value[index + 2 : closing]))
+            indices.append(text_of(value[index + 2 : closing]))
             texts.append(f"@{token.text}")
             index = closing + 1
             continue

@@ -29,7 +29,7 @@ from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
 from opbench.source.c_expression import TYPE_BYTES, UnsupportedExpression, convert, tokens_of
-from opbench.source.tokens import Token
+from opbench.source.tokens import Token, texts_of
 
 
 def propose_memory(file: ParsedFile, sizes: Mapping[str, int] | None = None) -> Proposal:
@@ -313,7 +313,7 @@ class _Writer:
         if parameter.is_pointer:
             return self._pointer(launched_kernel, parameter, tokens)
         dtype = C_TYPES.get(plain_type(parameter.type), "i32")
-        token_texts = [token.text for token in tokens]
+        token_texts = texts_of(tokens)
         if token_texts in (["true"], ["false"]):
             return "", token_texts[0]
         if dtype in FLOATS:

@@ -25,7 +25,7 @@ from opbench.adopting.proposal import (
 from opbench.adopting.stores import ADDED
 from opbench.kernels.memory_header import table_of
 from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
-from opbench.source.tokens import Token
+from opbench.source.tokens import Token, text_of, texts_of
 
 SCALE_FACTOR_NAMES = frozenset(("alpha", "beta", "scale"))
 """Names of parameters that scale a matrix product: they have no effect if they are 1, or 0 for beta."""
@@ -199,7 +199,7 @@ class _Writer:
             return f'"{self.match.tensor_by_pointer.get(name, name)}"'
         if name in self.match.axis_by_parameter:
             return f'"{self.match.axis_by_parameter[name]}"'
-        token_texts = [token.text for token in tokens]
+        token_texts = texts_of(tokens)
         if token_texts in (["true"], ["false"]):
             return token_texts[0]
         if re.search(r"\b(float|double)\b", parameter.type):
@@ -255,7 +255,7 @@ class _Writer:
     def _contradict_assumed_geometry(self, block_size: int) -> None:
         """Add a contradiction if a block computes another number of elements, as in `blockIdx.x * TILE`."""
         values_by_name = {**self.file.constants, **definitions(self.launched_kernel.kernel.tokens)}
-        token_texts = [token.text for token in self.launched_kernel.kernel.tokens]
+        token_texts = texts_of(self.launched_kernel.kernel.tokens)
         for index in [index for index, text in enumerate(token_texts) if text == "blockIdx"]:
             left_factor = (
                 token_texts[index - 4 if token_texts[index - 3] == "." else index - 2]
@@ -298,10 +298,7 @@ class _Writer:
                 value = self.sizes.component_value(dimension_index, index)
                 texts.append("1" if value is None else str(value))
                 if value is None:
-                    dimension, component_text = (
-                        ("grid", "block")[dimension_index],
-                        "".join(token.text for token in component),
-                    )
+                    dimension, component_text = (("grid", "block")[dimension_index], text_of(component))
                     text = (
                         f"opbench cannot read {dimension} '{component_text}' ({error}); write an expression of the axes"
                     )
@@ -311,7 +308,7 @@ class _Writer:
 
 def _float_value(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the value of a floating-point argument, written directly or as a variable; None if unknown."""
-    text = "".join(token.text for token in tokens).rstrip("fF")
+    text = text_of(tokens).rstrip("fF")
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
         return float(text)
     value = values_by_name.get(text)

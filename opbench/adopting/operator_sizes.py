@@ -19,7 +19,7 @@ from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.kernels.torch_task import TorchOperator
 from opbench.source.c_expression import UnsupportedExpression, convert
-from opbench.source.tokens import Token
+from opbench.source.tokens import Token, text_of, texts_of
 
 GRID_AXES = ("rows", "m", "n")
 """Axes for which a grid may have one block per element."""
@@ -77,10 +77,7 @@ class LaunchSizes:
         """Add requirements on axes that share one variable or depend on another axis."""
         axis_by_argument: dict[str, str] = {}
         for parameter, argument in self.launched_kernel.argument_pairs:
-            axis, argument_text = (
-                self.match.axis_by_parameter.get(parameter.name),
-                "".join(token.text for token in argument),
-            )
+            axis, argument_text = (self.match.axis_by_parameter.get(parameter.name), text_of(argument))
             if not axis or all(token.kind == "number" for token in argument):
                 continue
             if (first_axis := axis_by_argument.setdefault(argument_text, axis)) != axis:
@@ -112,7 +109,7 @@ class LaunchSizes:
             visited.add(name)
             value = launch.values_by_name.get(name, ())
             unvisited += [token.text for token in value if token.kind == "name"]
-            value_text = "".join(token.text for token in value)
+            value_text = text_of(value)
             if (
                 name in launch.option_expressions
                 and value_text
@@ -304,7 +301,7 @@ class LaunchSizes:
                 self.proposal.require(f"{axis} == {axes_in_grid[0]}")
                 reason = f"both dimensions of the grid use {axes_in_grid[0]}"
                 self.proposal.guess(axis, axes_in_grid[0], reason)
-        token_texts = [token.text for token in self.launched_kernel.kernel.tokens]
+        token_texts = texts_of(self.launched_kernel.kernel.tokens)
         for name in self.match.axis_by_parameter if len(sizes) == 1 else ():
             if [name, "*", name] in (token_texts[index : index + 3] for index in range(len(token_texts))):
                 add("sizes", name, f"the kernel has {name} * {name} elements, not {name}")
@@ -330,11 +327,11 @@ class LaunchSizes:
 
     def _contradict_pointer(self, parameter: Parameter, argument: Sequence[Token]) -> None:
         """Add a contradiction for a launch on a part of a buffer, or on one of several buffers."""
-        texts = [token.text for token in argument]
+        texts = texts_of(argument)
         argument_text = "".join(texts)
         offsets = self.program.buffer_and_offsets(argument)[1]
         if offsets or "+" in texts or (texts[:1] == ["&"] and "[" in texts and not argument_text.endswith("[0]")):
-            offset_text = "".join(token.text for token in offsets[0]) if offsets else argument_text
+            offset_text = text_of(offsets[0]) if offsets else argument_text
             text = f"the launch passes an offset into a buffer as '{parameter.name}': {plain_name(offset_text)}"
             self.proposal.contradict("launch", parameter.name, text)
         elif "?" in texts:
@@ -397,7 +394,7 @@ class LaunchSizes:
         for parameter, argument in self._arguments_of():
             axis = self.match.axis_by_parameter.get(parameter.name, "")
             value = all_values.get(argument[0].text, argument) if len(argument) == 1 else argument
-            is_quotient = [token.text for token in value][-2:] in (["/", str(width)], [">", str(bits)])
+            is_quotient = texts_of(value)[-2:] in (["/", str(width)], [">", str(bits)])
             if axis and (is_quotient or not is_scaled):
                 text = (
                     f"'{parameter.name}' counts vectors of {width}, and {self.match.operator}'s {axis} counts elements"
@@ -412,9 +409,9 @@ class LaunchSizes:
             self.program.buffer_name(argument) for p, argument in self._arguments_of() if len(self._shape(p.name)) > 1
         ]
         lengths = [factors[0] for name in names if len(factors := self.program.factors(name)) == 1]
-        length_texts = [[token.text for token in length] for length in lengths]
+        length_texts = [texts_of(length) for length in lengths]
         for parameter, argument in self._arguments_of():
-            if self.match.axis_by_parameter.get(parameter.name) and [token.text for token in argument] in length_texts:
+            if self.match.axis_by_parameter.get(parameter.name) and texts_of(argument) in length_texts:
                 length = plain_name(argument[0].text)
                 text = f"a buffer has only {length} elements, and the tensors of {self.match.operator} are squares"
                 self.proposal.contradict("sizes", parameter.name, text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from opbench.adopting.host_launches import parameter_of
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, text_of, texts_of
 
 STORED, ADDED = "stored", "added"
 """Kinds of stores: one that can replace the old content, and one that only adds to the old content."""
@@ -174,7 +174,7 @@ def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[s
     closing = closing_bracket(statement, 1)
     if closing != equals_index - 1:
         return None
-    return statement[0].text, "".join(token.text for token in statement[2:closing]), statement[equals_index + 1 :]
+    return statement[0].text, text_of(statement[2:closing]), statement[equals_index + 1 :]
 
 
 def _without_control_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
@@ -195,10 +195,10 @@ def _alias(statement: Sequence[Token], pointer_by_name: Mapping[str, str]) -> di
         or statement[equals_index - 1].text in pointer_by_name
     ):
         return {}
-    declaration_texts = [token.text for token in statement[: equals_index - 1]]
+    declaration_texts = texts_of(statement[: equals_index - 1])
     is_pointer = bool({"*", "auto", "&"} & set(declaration_texts))
     value = statement[equals_index + 1 :]
-    if not is_pointer or ("[" in [token.text for token in value] and "&" not in [token.text for token in value]):
+    if not is_pointer or ("[" in texts_of(value) and "&" not in texts_of(value)):
         return {}
     pointer = next((token.text for token in value if token.text in pointer_by_name), "")
     return {statement[equals_index - 1].text: pointer_by_name[pointer]} if pointer else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, tokens
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, text_of, tokens
 
 TYPE_BYTES = {
     "float": 4, "int": 4, "unsigned": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "char": 1, "bool": 1,
@@ -99,7 +99,7 @@ class _Converter:
 
     def convert_whole(self, expression_tokens: Sequence[Token]) -> str:
         if not expression_tokens or self.depth > MAX_DEPTH:
-            raise UnsupportedExpression("".join(token.text for token in expression_tokens) or "nothing")
+            raise UnsupportedExpression(text_of(expression_tokens) or "nothing")
         if (question_index := self._operator_outside_brackets(expression_tokens, ("?",))) >= 0:
             colon_index = self._operator_outside_brackets(expression_tokens, (":",))
             if colon_index > question_index:
@@ -190,26 +190,26 @@ class _Converter:
             and expression_tokens[1].text == "("
             and closing_bracket(expression_tokens, 1) == len(expression_tokens) - 1
         ):
-            text = "".join(token.text for token in expression_tokens)
+            text = text_of(expression_tokens)
             if text in self.values_by_name:
                 return self._convert_name(text)
             return self._convert_call(first_token.text, split(expression_tokens[2:-1], ","))
-        raise UnsupportedExpression("".join(token.text for token in expression_tokens))
+        raise UnsupportedExpression(text_of(expression_tokens))
 
     def _convert_member(self, expression_tokens: Sequence[Token]) -> str:
         """Convert a struct's field, the size of a vector or a tensor, or a component of a dim3."""
-        if (text := "".join(token.text for token in expression_tokens)) in self.values_by_name:
+        if (text := text_of(expression_tokens)) in self.values_by_name:
             return self._convert_name(text)
         first_name, member, remainder = (
             expression_tokens[0].text,
             expression_tokens[2].text,
-            "".join(token.text for token in expression_tokens[3:]),
+            text_of(expression_tokens[3:]),
         )
         if f"{first_name}.{member}" in self.values_by_name and (not remainder or (member, remainder) == ("size", "()")):
             return self._convert_name(f"{first_name}.{member}")
         if member in ("x", "y", "z") and not remainder:
             return self._convert_dim3_component(first_name, "xyz".index(member))
-        raise UnsupportedExpression("".join(token.text for token in expression_tokens))
+        raise UnsupportedExpression(text_of(expression_tokens))
 
     def _convert_name(self, name: str) -> str:
         if name not in self.values_by_name:
@@ -265,9 +265,7 @@ class _Converter:
             return self.convert_whole(inner)
         name = MIN_MAX_FUNCTIONS.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
-            limits = [
-                DEVICE_LIMIT.search("".join(token.text for token in argument)) is not None for argument in arguments
-            ]
+            limits = [DEVICE_LIMIT.search(text_of(argument)) is not None for argument in arguments]
             if name == "min" and any(limits):  # a device limit
                 return self.convert_whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
             return f"{name}({self.convert_whole(arguments[0])}, {self.convert_whole(arguments[1])})"

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, words
+from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, texts_of, words
 
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(?P<parameters>\([^)]*\))?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -48,7 +48,7 @@ def used_names(code: Sequence[Token]) -> Iterator[str]:
 def called_names(code: Sequence[Token]) -> Iterator[str]:
     """Yield the names, except members, that are called or have template arguments."""
     for index, (token, following) in enumerate(itertools.pairwise(code)):
-        preceding = [token.text for token in code[max(0, index - 2) : index]]
+        preceding = texts_of(code[max(0, index - 2) : index])
         is_foreign = preceding[-1:] in (["."], ["->"]) or (
             preceding[-1:] == ["::"] and preceding[0] in FOREIGN_NAMESPACES
         )

@@ -22,6 +22,7 @@ from opbench.source.tokens import (
     closing_bracket,
     directive,
     split,
+    texts_of,
     tokens,
     words,
 )
@@ -78,7 +79,7 @@ class Declaration:
     @property
     def is_template(self) -> bool:
         """Return whether the declaration is a template without an explicit instantiation."""
-        first = [token.text for token in self.tokens[:3]]
+        first = texts_of(self.tokens[:3])
         return first[:1] == ["template"] and first[1:] != ["<", ">"]
 
     @property
@@ -195,7 +196,7 @@ def _namespace(code: Sequence[Token], index: int) -> tuple[str, int, bool] | Non
     The result is the namespace's name (empty for `extern "C"` and a namespace without a name), the index after the
     opening brace, and whether it is `extern "C"`.
     """
-    next_words = [token.text for token in code[index : index + 12]]
+    next_words = texts_of(code[index : index + 12])
     if next_words[:2] == ["extern", '"C"'] and next_words[2:3] == ["{"]:
         return "", index + 3, True
     if next_words[:1] == ["inline"] and next_words[1:2] == ["namespace"]:
@@ -318,8 +319,8 @@ def _kind(code: Sequence[Token], body: int) -> str:
     name, opened = _function_name(code)
     closing = closing_bracket(code, opened) if opened >= 0 else len(code)
     if name and opened >= 2 and closing < len(code) and first not in ("typedef", "using", "static_assert"):
-        following = [t.text for t in code[closing + 1 :]]
-        if following[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in [t.text for t in code[:opened]]:
+        following = texts_of(code[closing + 1 :])
+        if following[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in texts_of(code[:opened]):
             return "prototype"
     return "other"
 

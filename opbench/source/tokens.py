@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _TOKENS = re.compile(
@@ -91,6 +91,16 @@ def closing_angle_bracket(code: Sequence[Token], open_index: int) -> int:
             break
         index += 1
     return open_index
+
+
+def text_of(code: Iterable[Token]) -> str:
+    """Return tokens as text without blanks."""
+    return "".join(token.text for token in code)
+
+
+def texts_of(code: Iterable[Token]) -> list[str]:
+    """Return the text of each token."""
+    return [token.text for token in code]
 
 
 def split(code: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
