@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import math
 import random
 import sys
 import traceback
@@ -16,16 +17,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opbench.kernels.special_inputs import SPECIAL_INPUTS
 from opbench.kernels.task_limits import limits_of
-from opbench.kernels.torch_task import TorchOperator
+from opbench.kernels.torch_task import TaskFacts, TaskShapes, TaskTensor, TorchOperator
+from opbench.records import to_json
 from opbench.source.precision import UNIT_ROUNDOFF
 
+if TYPE_CHECKING:
+    import torch
+
 Sizes = dict[str, int]
+AllSizes = tuple[tuple[str, int], ...]
+"""All sizes in a task's file, as a key of caches."""
+NamedArrays = list[tuple[str, np.ndarray]]
 
 MIN_LITERAL = 4
 """The smallest number in get_inputs() that is taken for a size; smaller ones are dimensions, strides or bounds."""
@@ -95,7 +103,7 @@ def _receive(pipe: Connection, descriptions: Sequence[Mapping[str, Any]]) -> dic
     }
 
 
-def _send(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[str, np.ndarray]]) -> None:
+def _send(pipe: Connection, header: Mapping[str, Any], arrays: NamedArrays) -> None:
     descriptions = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays]
     pipe.send_bytes(json.dumps({**header, "arrays": descriptions}).encode())
     for _, array in arrays:
@@ -149,14 +157,14 @@ class BuiltTask:
                 torch.manual_seed(seed)
             module = server.module(sizes)
             inputs = module["get_inputs"]()
-            self.arguments: list[Any] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            self.arguments: list[object] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             self.model, self.state = self._model(module[server.model], module, torch)
-            self.declared: list[Any] | None = module["get_outputs"]() if "get_outputs" in module else None
+            self.declared: list[torch.Tensor] | None = module["get_outputs"]() if "get_outputs" in module else None
             """The outputs that the file declares, which need not be computed to know their shapes."""
         names = _argument_names(self.model, len(self.arguments))
         self.positions = {name: i for i, name in enumerate(names) if isinstance(self.arguments[i], torch.Tensor)}
-        self.scalars = {name: a for name, a in zip(names, self.arguments, strict=True) if type(a) in (int, bool)}
-        self.inputs: dict[str, Any] = {name: self.arguments[i] for name, i in self.positions.items()}
+        self.scalars = {name: int(a) for name, a in zip(names, self.arguments, strict=True) if isinstance(a, int)}
+        self.inputs: dict[str, torch.Tensor] = {name: self.arguments[i] for name, i in self.positions.items()}
         self.parameters = {_plain(name): name for name in self.state}
         for input_name, name in self.parameters.items():
             if input_name in self.inputs:
@@ -171,7 +179,7 @@ class BuiltTask:
         model = model_or_function(*arguments)
         return model, {name: value.detach() for name, value in model.named_parameters()}
 
-    def run(self, precision: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
+    def run(self, precision: str, values: Mapping[str, np.ndarray] | None = None) -> list[torch.Tensor]:
         """Run the model and return its outputs: computed in "f64" or "f32", or only their shapes ("meta")."""
         import torch
 
@@ -197,7 +205,7 @@ class BuiltTask:
             raise BadTask("returns something other than tensors; return a tensor or a tuple of tensors")
         return outputs
 
-    def _call(self, arguments: list[Any], state: dict[str, Any], float_type: Any) -> Any:
+    def _call(self, arguments: list[object], state: dict[str, torch.Tensor], float_type: torch.dtype | None) -> object:
         import copy
 
         import torch
@@ -212,7 +220,7 @@ class BuiltTask:
         return torch.func.functional_call(self.model, {**copy.deepcopy(buffers), **state}, tuple(arguments))
 
 
-def computing_in(dtype: Any) -> AbstractContextManager[Any]:
+def computing_in(dtype: torch.dtype | None) -> AbstractContextManager[Any]:
     """Return a context in which PyTorch computes in `dtype` where a task asks for another floating-point type.
 
     A reference that casts to float32, or stores its results in bfloat16, is then as exact as any other.
@@ -250,7 +258,7 @@ def _plain(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _dtype_name(tensor: Any) -> str:
+def _dtype_name(tensor: torch.Tensor) -> str:
     name = str(tensor.dtype).removeprefix("torch.")
     if name in INTEGER_TORCH_TYPES:
         return "u8" if name in ("bool", "uint8") else "i32"
@@ -303,13 +311,13 @@ class TaskServer:
         exec(compile(tree, str(self.path), "exec"), names)
         return names
 
-    def serve(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], Any]:
+    def serve(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], NamedArrays]:
         """Handle one request; return the header and the arrays of the answer."""
         sizes = tuple(sorted(request.get("sizes", {}).items()))
         if request["do"] == "describe":
-            return self.describe(), []
+            return to_json(self.describe()), []
         if request["do"] == "shapes":
-            return self.meta(sizes), []
+            return to_json(self.meta(sizes)), []
         if request["do"] == "limits":
             built = BuiltTask(self, dict(sizes), "cpu", 0)
             return {"limits": limits_of(built, dict(_example_inputs(built)), arrays)}, []
@@ -317,44 +325,42 @@ class TaskServer:
             return {}, _example_inputs(BuiltTask(self, dict(sizes), "cpu", request["seed"]))
         return {}, self.outputs(sizes, request["do"], arrays)
 
-    def outputs(self, sizes: tuple[Any, ...], precision: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
+    def outputs(self, sizes: AllSizes, precision: str, arrays: Mapping[str, np.ndarray]) -> NamedArrays:
         """Compute the outputs in "f64" or "f32" and return them by name in float64."""
         outputs = self.built(sizes).run(precision, arrays)
         names = _output_names(len(outputs))
         return [(n, _least_one(o).double().numpy()) for n, o in zip(names, outputs, strict=True)]
 
-    def _built(self, sizes: tuple[Any, ...]) -> BuiltTask:
+    def _built(self, sizes: AllSizes) -> BuiltTask:
         return BuiltTask(self, dict(sizes), "cpu", 0)
 
-    def _meta(self, sizes: tuple[Any, ...]) -> dict[str, Any]:
+    def _meta(self, sizes: AllSizes) -> TaskShapes:
         """Return the shapes of inputs and outputs and the FLOPs at some sizes, without computing the outputs."""
         from torch.utils.flop_counter import FlopCounterMode
 
         built = BuiltTask(self, dict(sizes), "meta", None)
         with FlopCounterMode(display=False) as counter:
             outputs = built.run("meta") if built.declared is None else built.declared
-        inputs = [_tensor(name, tensor, name in built.parameters) for name, tensor in built.inputs.items()]
-        results = [_tensor(n, o, False) for n, o in zip(_output_names(len(outputs)), outputs, strict=True)]
-        return {
-            "inputs": inputs,
-            "outputs": results,
-            "flops": int(counter.get_total_flops()),
-            "scalars": {name: int(value) for name, value in built.scalars.items()},
-        }
+        names = _output_names(len(outputs))
+        return TaskShapes(
+            inputs=tuple(_tensor(name, tensor, name in built.parameters) for name, tensor in built.inputs.items()),
+            outputs=tuple(_tensor(name, output, False) for name, output in zip(names, outputs, strict=True)),
+            flops=int(counter.get_total_flops()),
+            scalars=built.scalars,
+        )
 
-    def try_meta(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+    def try_meta(self, sizes: Mapping[str, int]) -> TaskShapes | None:
         """Return the shapes at some sizes; None if the task fails."""
         try:
             meta = self.meta(self.sizes(sizes))
         except Exception:
             return None
-        tensors = [*meta["inputs"], *meta["outputs"]]
-        return meta if all(min(t["shape"], default=1) > 0 for t in tensors) else None
+        return meta if all(min(t.shape) > 0 for t in (*meta.inputs, *meta.outputs)) else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> TaskFacts:
         """Return the task's axes, constants, example sizes and properties, from which an operator is made."""
         original_meta = self.meta(tuple(sorted(self.original.items())))
-        shapes = [t["shape"] for t in original_meta["inputs"]]
+        shapes = [t.shape for t in original_meta.inputs]
         axes, unchanged = Sizes(), list[str]()
         for name, value in self.original.items():
             changed = self._other_shapes([name])
@@ -387,28 +393,28 @@ class TaskServer:
         self._require_declared(base, built, arrays)
         own_inputs = self._own_inputs(base, built, arrays)
         normal = self._normals(built, own_inputs, arrays)
-        return {
-            "axes": axes,
-            "constants": {n: v for n, v in self.original.items() if n not in axes and n not in self.follow},
-            "follow": self.follow,
-            "examples": examples,
-            "own": own_inputs,
-            "special": self._special(base, built, normal, own_inputs),
-            "whole": not own_inputs and all(self._is_whole(self.sizes(example)) for example in examples),
-            "float32_error": max(self._float32_error(self.sizes(example), own_inputs) for example in examples),
-        }
+        return TaskFacts(
+            axes=axes,
+            constants={n: v for n, v in self.original.items() if n not in axes and n not in self.follow},
+            follow=self.follow,
+            examples=tuple(examples),
+            own=tuple(own_inputs),
+            special=self._special(base, built, normal, own_inputs),
+            whole=not own_inputs and all(self._is_whole(self.sizes(example)) for example in examples),
+            float32_error=max(self._float32_error(self.sizes(example), own_inputs) for example in examples),
+        )
 
-    def sizes(self, axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    def sizes(self, axes: Mapping[str, int]) -> AllSizes:
         """Return all sizes in a task's file for a problem: its axes and the constants."""
         followers = {name: axes[axis] for name, axis in self.follow.items() if axis in axes}
         return tuple(sorted({**self.original, **axes, **followers}.items()))
 
-    def _other_shapes(self, names: Sequence[str]) -> list[Any] | None:
+    def _other_shapes(self, names: Sequence[str]) -> list[tuple[int, ...]] | None:
         """Return the input shapes if sizes that were equal get a new value; None if the task rejects that."""
         value = self.original[names[0]]
         for new_value in (value + 1, 2 * value, 3 * value, value // 2 or 1):
             if meta := self.try_meta(dict.fromkeys(names, new_value)):
-                return [t["shape"] for t in meta["inputs"]]
+                return [t.shape for t in meta.inputs]
         return None
 
     def _examples(self, axes: Sizes) -> list[Sizes]:
@@ -439,7 +445,7 @@ class TaskServer:
                 break
         return examples
 
-    def _require_repeatable(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> None:
+    def _require_repeatable(self, sizes: AllSizes, arrays: Mapping[str, np.ndarray]) -> None:
         first_outputs, second_outputs = (self.outputs(sizes, "f64", arrays) for _ in range(2))
         if any(
             not np.array_equal(a, b, equal_nan=True)
@@ -450,7 +456,7 @@ class TaskServer:
                 "remove the randomness, because a reference must be deterministic"
             )
 
-    def _require_declared(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> None:
+    def _require_declared(self, sizes: AllSizes, built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise BadTask if the outputs differ from those that the file declares, or have NaN."""
         if built.declared is None:
             return
@@ -465,7 +471,7 @@ class TaskServer:
                 "returns NaN for the inputs of get_inputs(), so no result is correct; draw other inputs in get_inputs()"
             )
 
-    def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    def _own_inputs(self, sizes: AllSizes, built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""
         own_inputs = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
         example_outputs = self.outputs(sizes, "f64", arrays)
@@ -489,14 +495,14 @@ class TaskServer:
         return {n: arrays[n] if n in own_inputs else _normal(arrays[n], index) for index, n in enumerate(built.inputs)}
 
     def _special(
-        self, sizes: tuple[Any, ...], built: BuiltTask, normal: Mapping[str, np.ndarray], own_inputs: Sequence[str]
-    ) -> dict[str, list[str]]:
+        self, sizes: AllSizes, built: BuiltTask, normal: Mapping[str, np.ndarray], own_inputs: Sequence[str]
+    ) -> dict[str, tuple[str, ...]]:
         """Return the kinds of special inputs on which PyTorch's float32 result is near the float64 one.
 
         NaN inputs are never among them: a task does not say whether its function is defined for NaN.
         """
-        special_inputs: dict[str, list[str]] = {}
-        is_integer = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
+        special_inputs: dict[str, tuple[str, ...]] = {}
+        is_integer = any(t.dtype in ("i32", "u8") for t in self.meta(sizes).outputs)
         for kind, (_, make) in SPECIAL_INPUTS.items():
             if kind in ("level", "nan") or (is_integer and kind in ("ties", "zeros")):
                 continue
@@ -512,10 +518,10 @@ class TaskServer:
                 ):
                     changed = candidate
             for name in changed:
-                special_inputs.setdefault(name, []).append(kind)
+                special_inputs[name] = (*special_inputs.get(name, ()), kind)
         return special_inputs
 
-    def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
+    def _is_defined(self, sizes: AllSizes, arrays: Mapping[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):
             for (_, float64_output), (_, float32_output) in zip(*self._in_both_precisions(sizes, arrays), strict=True):
                 is_near = np.abs(float32_output - float64_output) <= MAX_SPECIAL_ERROR * np.abs(float64_output)
@@ -523,10 +529,10 @@ class TaskServer:
                     return False
         return True
 
-    def _in_both_precisions(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
+    def _in_both_precisions(self, sizes: AllSizes, arrays: Mapping[str, np.ndarray]) -> list[NamedArrays]:
         return [self.outputs(sizes, precision, arrays) for precision in ("f64", "f32")]
 
-    def _is_whole(self, sizes: tuple[Any, ...]) -> bool:
+    def _is_whole(self, sizes: AllSizes) -> bool:
         """Return whether integer inputs give integer outputs, equal in float32 and float64."""
         rng = np.random.default_rng(3)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.built(sizes).inputs.items()}
@@ -536,7 +542,7 @@ class TaskServer:
             np.array_equal(a, b) and np.array_equal(a, np.rint(a)) for (_, a), (_, b) in zip(exact, single, strict=True)
         )
 
-    def _float32_error(self, sizes: tuple[Any, ...], own_inputs: Sequence[str]) -> float:
+    def _float32_error(self, sizes: AllSizes, own_inputs: Sequence[str]) -> float:
         """Return the largest error of PyTorch's float32 result, relative to the result and to its root mean square."""
         built = self.built(sizes)
         normal = self._normals(built, own_inputs, dict(_example_inputs(built)))
@@ -549,26 +555,27 @@ class TaskServer:
         return worst
 
 
-def _cost(costs: Mapping[str, Any] | None) -> float:
-    if costs is None:
-        return float("inf")
-    tensors = [*costs["inputs"], *costs["outputs"]]
-    return float(sum(np.prod(t["shape"]) for t in tensors)) + float(costs["flops"]) / 4
+def _cost(shapes: TaskShapes | None) -> float:
+    """Return the elements of all tensors plus a quarter of the FLOPs; infinity for sizes that the task rejects."""
+    if shapes is None:
+        return math.inf
+    return sum(math.prod(t.shape) for t in (*shapes.inputs, *shapes.outputs)) + shapes.flops / 4
 
 
-def _tensor(name: str, tensor: Any, parameter: bool) -> dict[str, Any]:
-    return {"name": name, "shape": list(tensor.shape) or [1], "dtype": _dtype_name(tensor), "parameter": parameter}
+def _tensor(name: str, tensor: torch.Tensor, parameter: bool) -> TaskTensor:
+    return TaskTensor(name, tuple(tensor.shape) or (1,), _dtype_name(tensor), parameter)
 
 
 def _output_names(count: int) -> list[str]:
     return ["out"] if count == 1 else [f"out_{index}" for index in range(count)]
 
 
-def _least_one(tensor: Any) -> Any:
+def _least_one(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with at least one dimension."""
     return tensor.reshape(1) if tensor.ndim == 0 else tensor
 
 
-def _example_inputs(built: BuiltTask) -> list[tuple[str, np.ndarray]]:
+def _example_inputs(built: BuiltTask) -> NamedArrays:
     """Return the inputs of get_inputs() as float64, rounded to the dtype that stores them."""
     return [(name, _least_one(tensor).detach().double().contiguous().numpy()) for name, tensor in built.inputs.items()]
 
@@ -577,13 +584,11 @@ def _normal(array: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(array.shape, np.float32).astype(np.float64)
 
 
-def _is_finite(outputs: Sequence[tuple[str, np.ndarray]]) -> bool:
+def _is_finite(outputs: NamedArrays) -> bool:
     return all(bool(np.all(np.isfinite(array))) for _, array in outputs)
 
 
-def _is_defined_where(
-    outputs: Sequence[tuple[str, np.ndarray]], example_outputs: Sequence[tuple[str, np.ndarray]]
-) -> bool:
+def _is_defined_where(outputs: NamedArrays, example_outputs: NamedArrays) -> bool:
     """Return whether outputs are finite, or have only infinities that the inputs of get_inputs() also give.
 
     An empty segment has such a result: the logarithm of a sum of no exponentials is -infinity.
