@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.kernels.case import Case
@@ -31,6 +32,8 @@ class AheadCompiler:
         self._total = 0
         self._fault: EnvironmentFault | None = None
         self._changed = threading.Condition()
+        self._pause_count = 0
+        """The number of workers that measure now."""
 
     def start(self, cases: Sequence[Case], capability: tuple[int, int], threads: int) -> None:
         """Start to compile cases for a GPU of this compute capability, in their order."""
@@ -56,6 +59,20 @@ class AheadCompiler:
             on_wait(progress)
             with self._changed:
                 self._changed.wait_for(lambda: self._fault or not names & self._pending, timeout=WAIT_POLL_S)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the process while a worker measures: a busy CPU launches late and takes power from the GPU."""
+        with self._changed:
+            self._pause_count += 1
+            self._worker.pause()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._pause_count -= 1
+                if not self._pause_count:
+                    self._worker.resume()
 
     def stop(self) -> None:
         """End the process at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -87,9 +88,16 @@ class ProblemRun:
     """Run problems with the same settings and pass their results to one sink."""
 
     def __init__(
-        self, settings: RunSettings, case_faults: CaseFaults, sink: ResultSink, gpu_code: BackgroundCompiler
+        self,
+        settings: RunSettings,
+        case_faults: CaseFaults,
+        sink: ResultSink,
+        gpu_code: BackgroundCompiler,
+        quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """Keep the arguments; `quiet` is entered during each measurement, for example to pause other processes."""
         self._settings, self._known, self._sink, self._gpu_code = settings, case_faults, sink, gpu_code
+        self._quiet = quiet
         self._packed: dict[str, PackedCase] = {}
 
     def pack(self, case: Case) -> PackedCase:
@@ -241,7 +249,8 @@ class ProblemRun:
                 process_index + 1 == self._settings.processes,
                 self._settings.prepared_cases & {case.name for case in cases},
             )
-            measured = worker.ask(request, self._settings.time_limit_s, on_notification)
+            with self._quiet():
+                measured = worker.ask(request, self._settings.time_limit_s, on_notification)
             measurements_of_processes.append(measured.measurements)
             wrong |= measured.wrong_cases
             invalid |= measured.invalid_cases

@@ -197,14 +197,13 @@ def _run(state: _RunState) -> None:
     remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
     state.gpu_code.start(remaining, options.every_module)
+    _check_ceilings(state, environments)
     # Without a known capability, for example on the emulator, the workers compile before they check.
     capability = parse_capability(environment.compute_capability) if options.backend == "cuda" else None
     if capability:
         ordered_cases = [case for problem in _ordered_problems(state, remaining) for case in problem]
         threads = max(1, len(os.sched_getaffinity(0)) - max(1, len(options.devices)))
         state.compiler.start(ordered_cases, capability, threads)
-    _check_ceilings(state, environments)
-    if capability:
         _find_unsupported(state, remaining)
         if any(case.name in earlier_results for case in remaining):
             state.compiler.wait(remaining, lambda progress: state.sink.announce("build", progress))
@@ -416,7 +415,8 @@ def _serve_slot(state: _RunState, slot: WorkerSlot) -> None:
         state.options.relaunch,
         state.suite.prepared_cases,
     )
-    problems = ProblemRun(settings, state.case_faults, _DispatchSink(sink, dispatch, name), state.gpu_code)
+    dispatch_sink = _DispatchSink(sink, dispatch, name)
+    problems = ProblemRun(settings, state.case_faults, dispatch_sink, state.gpu_code, state.compiler.paused)
     while True:
         with sink.changed:
             sink.changed.wait_for(lambda: sink.stopped or dispatch.is_done or dispatch.waiting)

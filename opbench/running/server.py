@@ -21,6 +21,7 @@ from typing import Any
 from opbench.backend.base import Backend, DeviceClock, TimedBackend, TracingBackend
 from opbench.backend.environment import Environment
 from opbench.cage.fork_server import ForkServer
+from opbench.cage.system import die_with_parent
 from opbench.checking.backends import open_backend, start_fork_server
 from opbench.checking.binding import bind_unchecked
 from opbench.checking.checking import CheckResult, Session
@@ -184,6 +185,7 @@ class Server:
         Cases without a module, and cases that the GPU does not support, count as built.
         """
         os.nice(NICENESS)
+        die_with_parent(os.getppid())  # the parent may have paused this process, which then does not see its end
         indices_of_module: dict[BuildRequest, list[int]] = {}
         for index, packed in enumerate(request.cases):
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections import defaultdict
@@ -165,6 +166,19 @@ class Worker:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
+
+    def pause(self) -> None:
+        """Stop all threads of the process until `resume`; nothing happens if there is no process."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with self._life:
+            if (process := self._process) is not None:
+                process.send_signal(number)
 
     def stop(self) -> None:
         """Kill the process, from the thread that sends its requests; the next request starts a new process."""

@@ -173,6 +173,48 @@ def test_an_interrupted_wait_ends_the_run(
     assert Waiting.ended.is_set()
 
 
+def test_a_measurement_pauses_the_compiler(
+    fake: type[CompilingWorker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class Paused(fake):  # type: ignore[misc, valid-type]
+        def pause(self) -> None:
+            events.append("paused" if not self.opening.backend else "wrong process")
+
+        def resume(self) -> None:
+            events.append("resumed")
+
+        def ask(self, request: Any, limit_s: float, on_notification: Any = None) -> Any:
+            if isinstance(request, MeasureCases):
+                events.append("measured")
+            return super().ask(request, limit_s, on_notification)
+
+    monkeypatch.setattr(runner, "Worker", Paused)
+    run_two_problems(tmp_path)
+    assert events == ["paused", "measured", "resumed"] * 2
+
+
+def test_a_paused_process_uses_no_time_and_goes_on(tmp_path: Path) -> None:
+    worker = Worker(OpenBackend("cpu"), tmp_path / "worker.log")
+    worker.pause()  # nothing to pause yet
+    worker.open()
+    answers: list[object] = []
+    request = CheckCase(pack(case_named("relu/scalar(n=100)")))
+    try:
+        worker.pause()
+        thread = threading.Thread(target=lambda: answers.append(worker.ask(request, 120)))
+        thread.start()
+        thread.join(0.5)
+        assert not answers
+        worker.resume()
+        thread.join(120)
+        assert len(answers) == 1
+        worker.pause()
+    finally:
+        worker.end()  # kills a paused process, too
+
+
 @needs_nvrtc
 def test_a_process_without_a_gpu_compiles_for_one(tmp_path: Path) -> None:
     own_variant(tmp_path, RELU, "good")
