@@ -97,8 +97,9 @@ extern "C" __global__ void attention_backward_delta(const T* __restrict__ out, c
     delta[(size_t)blockIdx.y * queries + query] = sum;
 }
 
-// q, k: rows of depth; in one packed array a token's keys lie PART_STRIDE elements after its queries, and its values as
-// far after its keys. logsumexp [batch * HEADS][queries], weights [batch * HEADS][queries][keys]
+// q, k: rows of depth; in one packed array, the keys of a token are PART_STRIDE elements after its queries, and its
+// values PART_STRIDE elements after its keys. logsumexp [batch * HEADS][queries], weights [batch *
+// HEADS][queries][keys]
 extern "C" __global__ void attention_backward_weights(const T* __restrict__ q, const T* __restrict__ k,
                                                       const float* __restrict__ logsumexp, float* __restrict__ weights,
                                                       Strides q_strides, Strides k_strides, int queries, int keys,

@@ -126,12 +126,13 @@ constexpr int OWN_BYTES = BM * DEPTH * 2, STEP_BYTES = STEP * DEPTH * 2, STATIST
 constexpr float LOG2_E = 1.44269504f;
 
 // The work of a persistent attention kernel: blocks of rows of each head of each sequence. All blocks of some heads are
-// walked before those of the next heads, because they read the same tensors from L2. Among these heads, the longest
-// blocks (of a causal mask) come first, and thread blocks take the work in turn, forwards and backwards, so that each
-// gets as much.
+// processed before those of the next heads, so that blocks that run at the same time read the same tensors from L2.
+// Among these heads, the longest blocks (of a causal mask) come first. Thread blocks take the work in alternating
+// order, forwards and backwards, so that all get about the same amount.
 template <int rows>
 struct HeadWalk {
-    int blocks, heads, total, group;  // blocks of a head; heads of a sequence, of all; heads that are walked together
+    // blocks of a head; heads of a sequence, of all; heads that are processed together
+    int blocks, heads, total, group;
 
     __device__ __forceinline__ HeadWalk(int rows_of_head, int heads_, int sequences)
         : blocks((rows_of_head + rows - 1) / rows), heads(heads_), total(heads_ * sequences),
@@ -151,8 +152,9 @@ struct HeadWalk {
     }
 };
 
-// A ring whose stages each warp takes and gives back. With one arrival of a warpgroup, a stage that needs no products
-// could be filled again, and its phase flip twice, before another warp has seen it: that warp would wait forever.
+// A ring in which each warp waits for and releases the stages. If a whole warpgroup arrived at once, a stage that needs
+// no products could be filled again, and its phase could flip twice, before another warp has seen it: that warp would
+// wait forever.
 template <int stages, int stage_bytes, int copied = stage_bytes>
 struct WarpRing : Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> {
     typedef Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> Base;
@@ -403,8 +405,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     });
 }
 
-// dk, dv: rows of DEPTH, KEY_STRIDE apart. In one packed array, the keys of a token lie PART_STRIDE elements after its
-// queries, and its values as far after its keys. statistics: as above
+// dk, dv: rows of DEPTH, KEY_STRIDE apart. In one packed array, the keys of a token are PART_STRIDE elements after its
+// queries, and its values PART_STRIDE elements after its keys. statistics: as above
 extern "C" __global__ void __launch_bounds__(block_threads, 1)
     attention_backward_keys(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                             const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dout,

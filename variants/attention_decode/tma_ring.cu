@@ -73,8 +73,8 @@
 // Limit: DRAM. One warp of a block only copies. Its lanes look up pages in the page table, and each lane copies a box
 // of whole tokens with up to 8 key heads, which are contiguous in memory. Up to 192 KB per multiprocessor are in
 // flight, while the other warps compute from shared memory, each for one key head and up to QUERIES of its query heads.
-// The warpgroup that copies gives registers to those that compute (setmaxnreg). CUDA cores suffice: with 4 query heads
-// for each key head in bf16, their instructions need about a third of the time of the copies.
+// Warps of the copying warpgroup give up registers for those that compute (setmaxnreg). CUDA cores are enough: with 4
+// query heads for each key head in bf16, their instructions need about a third of the time of the copies.
 //
 // The tiles of all sequences are numbered one after the other, and each block gets an equal share of them. So sequences
 // of different lengths leave no multiprocessor idle. (Multiprocessors copy at different rates. To balance them, a
@@ -123,7 +123,7 @@ struct Line {
     }
 };
 
-// What remains of a block's share; its warps process it sequence by sequence.
+// The rest of a block's share; the warps process it sequence by sequence.
 struct Share {
     int sequence = 0, before = 0, tile, end;  // `before`: tiles of the sequences before this one
 

@@ -46,7 +46,7 @@ constexpr int COLUMN_GROUPS = (Q + COLUMNS - 1) / COLUMNS;
 constexpr int ROW_GROUPS = (P + ROWS - 1) / ROWS;
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE + WINDOW;
 constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE + WINDOW;
-// Whether all windows are inside of the image, also those of the last group.
+// All windows are inside of the image, also those of the last group.
 constexpr bool INSIDE = PADDING == 0 && P % ROWS == 0 && Q % COLUMNS == 0;
 
 typedef Packed<T, WIDTH> Pack;

@@ -34,7 +34,7 @@
 // cooperative = true
 // ///
 // A block (one per multiprocessor) processes ACROSS vectors of channels of some pixels. It keeps the first KEPT steps
-// of both images in shared memory, together 30 MB on an H200; of the other steps it only adds up the sums. Then the
+// of both images in shared memory, together 30 MB on an H200; of the other steps it keeps only the sums. Then the
 // blocks that share channels exchange their sums once and wait for each other. In the second pass, a block starts with
 // the pixels that it has read last, which the L2 cache still holds, and ends with those in shared memory. So small
 // images are read once, and there are two launches fewer. UNROLL vectors of each image per thread are in flight, also

@@ -39,7 +39,7 @@
 // ///
 //
 // A block (one per multiprocessor) processes ACROSS vectors of channels of some pixels. It keeps the first KEPT steps
-// in shared memory, together 30 MB on an H200; of the other steps it only adds up the moments. Then the blocks that
+// in shared memory, together 30 MB on an H200; of the other steps it keeps only the moments. Then the blocks that
 // share channels exchange moments once and wait for each other. In the second pass, a block starts with the pixels that
 // it has read last, which the L2 cache still holds, and ends with those in shared memory. So most images are read once,
 // and there are two launches fewer. UNROLL vectors per thread are in flight, also during the wait. A thread adds up

@@ -69,7 +69,7 @@ constexpr unsigned PACKS = C / WIDTH;  // of a pixel
 
 typedef Packed<T, WIDTH> Pack;
 
-// Of LANES channels of the same pixels; squares: the sums of (x - mean)^2.
+// The moments of LANES channels over the same pixels; squares: the sums of (x - mean)^2.
 template <int LANES>
 struct Moments {
     float count, mean[LANES], squares[LANES];

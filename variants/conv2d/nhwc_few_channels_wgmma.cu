@@ -51,12 +51,12 @@
 // ///
 //
 // Windows of one or three channels are not aligned, so TMA cannot copy them; but wgmma multiplies whatever is in shared
-// memory. So the threads of two warpgroups gather the windows, the warpgroups taking turns with the tiles. A thread
-// gathers 64 elements of a window at a time, scales them by a power of two that their largest magnitude gives, and
+// memory. So the threads of two warpgroups gather the windows; the warpgroups take alternate tiles. A thread gathers 64
+// elements of a window at a time, scales them by a power of two that is computed from their largest magnitude, and
 // writes them as a row of the operand. The other two warpgroups each multiply 64 windows by all filters, which a block
-// splits once and keeps, and store the results. The loads of a gathering thread are independent of each other, and most
-// of them hit what its neighbours have fetched. Limit: writing the output; gathering and shared memory. Idea:
-// nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
+// splits once and keeps in shared memory, and store the results. The loads of a gathering thread are independent of
+// each other, and most of them hit lines that neighbouring threads have loaded. Limit: writing the output; gathering
+// and shared memory. Idea: nhwc_few_channels_mma, and the producers and consumers of CUTLASS's mixed-input kernels.
 
 #include <opbench/gathered.cuh>
 #include <opbench/partials.cuh>

@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
     Tile::Sums sum = {};
     wait_for_launches_before();
     multiply_stages<Tile>(sum, own, part.steps, warp, rows);
-    __syncthreads();  // the sums meet where all warps' stages were
+    __syncthreads();  // the sums overwrite the stages of all warps
 #if !BIAS
     const T* bias = nullptr;
 #endif

@@ -92,9 +92,9 @@
 // define    = { PLANES = "2", STAGES = "192 // BK" }
 // ///
 //
-// This is nhwc_wgmma on f16 with one plane or two, as in nhwc_wgmma_patch_planes. It serves convolutions for which
+// This is nhwc_wgmma on f16 with one plane or two, as in nhwc_wgmma_patch_planes. It is for convolutions for which
 // patches do not work: strides, large filters, and images that patches of 16 x 8 or 32 x 8 pixels cover badly, such as
-// 12 x 12 and 26 x 26 pixels, for which the passes cost little. Both planes of a pixel are fetched r s times, but tiles
+// 12 x 12 and 26 x 26 pixels, for which the passes cost little. Both planes of a pixel are loaded r s times, but tiles
 // are as large as the result allows. A stage has 64 channels, or 32 if the last stage is then fuller. Limit: L2; 192
 // sums per thread with two planes, so that tiles are 128 x 128.
 

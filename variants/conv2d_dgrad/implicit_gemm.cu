@@ -41,9 +41,10 @@ constexpr int LANES_M = 8, LANES_N = 4;  // a warp covers 64 rows and 32 columns
 constexpr int WARPS_N = BN / 32;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int A_LOADS = BM * BK / THREADS, B_LOADS = BN * BK / THREADS;
-constexpr int PIXELS = NHWC ? A_LOADS : 1;  // that a thread fetches for
+constexpr int PIXELS = NHWC ? A_LOADS : 1;  // pixels for which a thread loads
 
-// Of a step of dout: its output channel and its pixel, of which the one comes first that does so in memory.
+// The output channel and the pixel of each load of a thread from dout: consecutive threads load elements that are
+// consecutive in memory.
 __device__ __forceinline__ int depth_of(int l) {
     return NHWC ? threadIdx.x % BK : threadIdx.x / BM + l * (THREADS / BM);
 }

@@ -32,12 +32,12 @@
 //
 // The gradient is a matrix product: rows are output channels, columns are the weights of a filter in their stored
 // order, and the depth is all pixels of the batch. The second operand is the image in im2col order, which is never
-// stored. A step of BK pixels is fetched into registers while the previous step is multiplied; 16 numbers from shared
-// memory serve 64 multiply-adds. A table contains what the loads of a step's pixels share, so that each load costs two
+// stored. A step of BK pixels is loaded into registers while the previous step is multiplied; 16 elements from shared
+// memory are enough for 64 multiply-adds. A table contains what all loads of a pixel need, so that each load costs two
 // additions and a check of the border. A layer has few weights and very many pixels, so SPLIT blocks divide a tile's
 // depth, and a second kernel adds their sums in index order. SPLIT does not depend on the GPU, so the bits are the same
 // on every GPU. A last column of ones yields the gradient of the bias. Neighbouring threads read neighbouring pixels in
-// nchw and neighbouring channels in nhwc. Limit: the multiply-adds and the loads of single numbers.
+// nchw and neighbouring channels in nhwc. Limit: the multiply-adds, and loads of single elements.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -50,19 +50,21 @@ constexpr int WARPS_N = BN / 64;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN + 4;
 constexpr int A_LOADS = BM * BK / THREADS, B_LOADS = BN * BK / THREADS;
 
-// What the loads of a pixel of dout share.
+// A pixel of dout, as all loads of a step use it.
 struct __align__(16) Pixel {
-    int image, dout;  // where its window begins and where it lies itself, less the channel; dout < 0: beyond the end
-    int y, x;         // of its window
+    // positions of its window in image and of itself in dout, without channel; dout < 0: no such pixel
+    int image, dout;
+    int y, x;  // first row and column of its window
 };
 
-// Where a column's element lies in a window. i < 0: the column of ones or beyond the last.
+// A column of the result: a channel and a filter position. i < 0: the column of ones, or a column after the last one.
 struct Column {
     int offset, i, j;
     float otherwise;
 };
 
-// The BK pixels of a step and the channels or columns of a tile, one of each per load: which come first in memory.
+// The pixel of a step, and the row or column of a tile, of each load of a thread: consecutive threads load elements
+// that are consecutive in memory.
 __device__ __forceinline__ int depth_of(int l, int width) {
     return NHWC ? threadIdx.x / width + l * (THREADS / width) : threadIdx.x % BK;
 }

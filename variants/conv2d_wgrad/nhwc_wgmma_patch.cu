@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 #if ROUNDED
-// Of each channel of the image and, by the blocks of z = 1, of dout.
+// Find the largest magnitude of each channel of the image and, in the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
                       int of_image, int c, int of_dout, int k) {

@@ -116,17 +116,19 @@
 // args   = ["parts", "bias_parts", "dweight", "dbias?", "k", "c * r * s"]
 // ///
 //
-// Pixels are the depth, and both operands are stored with channels innermost: neither is transposed in memory, as wgmma
-// reads 16-bit operands by rows of 64 m or n, too. TMA brings 64 pixels of dout, and in im2col mode the 64 pixels that
-// a filter position meets, 64 or 32 channels of each; a tile's columns are some such pieces, of any positions and
-// channels, so that layers of 64 or 32 channels fill them. (Of 96 channels, too, pieces of 64 are the faster, though a
-// quarter is empty: TMA takes as long for a row of 64 bytes as for 128.) With BM = 64 the two warpgroups take half of
-// the pixels each. A layer has few weights: SPLIT blocks share a tile's pixels, a second kernel adds their parts in
-// index order. The tensor core truncates as it adds, so that its sums are added in float every 512 pixels, and the
-// error does not grow with the batch. Columns of ones make the bias's gradient, in the blocks that have the first
-// columns. TF32 wgmma reads by k alone; f16 has as many digits, and the range once a power of two per channel, which
-// pixels do not cross, has brought its largest to 2^15: 39 binades below it count. Limit: L2, which gives the image r s
-// times; with f16 the passes over large images. After CUTLASS's implicit GEMM (wgrad) for sm90.
+// The depth of the product is all pixels, and both operands are stored with channels innermost. Neither is transposed
+// in memory, because wgmma also reads 16-bit operands by rows of 64 m or n. TMA copies 64 pixels of dout, and in im2col
+// mode the 64 pixels that a filter position multiplies with them, 64 or 32 channels of each. The columns of a tile
+// consist of several such copies, of any filter positions and channels, so layers of 64 or 32 channels fill the tiles.
+// (With 96 channels, too, copies of 64 are faster, although a quarter of them is empty: TMA takes as long for a row of
+// 64 bytes as for 128.) With BM = 64, each of the two warpgroups multiplies half of the pixels. A layer has few
+// weights, so SPLIT blocks divide the pixels of a tile, and a second kernel adds their sums in index order. The tensor
+// core truncates as it adds, so its sums are added in float every 512 pixels, and the error does not grow with the
+// batch. Columns of ones yield the gradient of the bias, in the blocks that have the first columns. TF32 wgmma reads
+// operands only by k, so the variant for TF32 uses f16, which has as many mantissa bits. A power of two per channel,
+// the same for all pixels, scales the largest magnitude to 2^15; then f16 represents 39 binades below it. Limit: L2,
+// from which the image is read r s times; with f16 also the passes over large images. After CUTLASS's implicit GEMM
+// (wgrad) for sm90.
 
 #include <opbench/gradients.cuh>
 #include <opbench/hi_lo_split.cuh>
@@ -249,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 #if ROUNDED
-// Of each channel of the image and, by the blocks of z = 1, of dout.
+// Find the largest magnitude of each channel of the image and, in the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
                       int of_image, int c, int of_dout, int k) {

@@ -62,7 +62,7 @@ constexpr int PITCH = VOXELS | 1;  // chunks of a slice of 8 channels: odd, so t
 constexpr int PARTS = GROUP / 8;   // slices that an output needs
 constexpr int ITEMS = TAPS_D * TAPS_H * TAPS_W * PARTS, STEPS = (ITEMS + 1) / 2, TILES = TP * TQ / 16;
 
-// Where the slice `item` of the depth lies, in chunks from an output's first voxel and from its group's first slice.
+// Return the distance of slice `item` of the depth, in chunks, from an output's first voxel in its group's first slice.
 __device__ __forceinline__ constexpr int offset_of(int item) {
     const int tap = item / PARTS, a = tap / (TAPS_H * TAPS_W), i = tap / TAPS_W % TAPS_H, j = tap % TAPS_W;
     return item % PARTS * PITCH + (a * IN_H + i * DILATION_H) * IN_W + j * DILATION_W;
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     wait<0>();
     __syncthreads();
 
-    // Lane l gives ldmatrix the chunk of output l % 16 of a tile, in the first or second of two slices.
+    // Lane l provides ldmatrix with the chunk of output l % 16 of a tile, in the first or second of two slices.
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared) + warp / PARTS * PARTS * PITCH * 16;
     float sum[TILES][4] = {};
 #pragma unroll

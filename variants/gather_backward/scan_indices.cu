@@ -14,8 +14,8 @@
 // args   = ["dbatch", "order", "ddata", "rows", "features"]
 // ///
 //
-// Each block alone writes a part of one row of the result. It searches all indices, adds the rows with its index in
-// their order, and writes zeros if there is none. Limit: every block reads all indices from L2, items * rows of them in
+// Each block writes a part of one row of the result. It searches all indices, adds the rows with its index in their
+// order, and writes zeros if there is none. Limit: every block reads all indices from L2, items * rows of them in
 // total, and only `rows` of them match.
 #if BF16
 #include <cuda_bf16.h>

@@ -53,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(THREADS* GROUPS_PER_BLOCK)
     // x, out [all][WIDTH][PIXELS]; weight, bias [GROUPS][WIDTH]; mean, rstd [all]
     __shared__ float sums[GROUPS_PER_BLOCK][WARPS], squared[GROUPS_PER_BLOCK][WARPS];
     const int group =
-        blockIdx.x * GROUPS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
+        // may exceed the last group: all threads take part in shuffles and barriers
+        blockIdx.x * GROUPS_PER_BLOCK + threadIdx.y;
     Group own;
     own.load<STREAM>(x, group, group < all);
     const float centre = over_row<false, THREADS>(own.sum(), sums) / (WIDTH * PIXELS);

@@ -33,8 +33,8 @@ typedef unsigned Bits;
 #define VEC (BF16 ? 8 : 4)  // numbers in 16 bytes
 #define SUMS (M_TILE * ROWS)
 
-// 16 bytes of a row of length k from element i on, zeros beyond its end. `aligned`: VEC divides k, so that the 16 bytes
-// are all inside or all outside, and aligned.
+// Load 16 bytes of a row of length k from element i on, with zeros after its end. `aligned`: k is a multiple of VEC, so
+// the 16 bytes are all inside or all outside, and aligned.
 __device__ __forceinline__ uint4 load16(const T* __restrict__ row, int i, int k, bool aligned) {
     if (aligned) return i < k ? *reinterpret_cast<const uint4*>(row + i) : make_uint4(0u, 0u, 0u, 0u);
     const Bits* p = reinterpret_cast<const Bits*>(row);
@@ -58,7 +58,7 @@ __device__ __forceinline__ void unpack(uint4 raw, float (&value)[VEC]) {
     }
 }
 
-// sum[mm * ROWS + r] += x[row0 + mm] . w[r] over the VEC elements from i on; rows of x beyond m repeat the last one.
+// sum[mm * ROWS + r] += x[row0 + mm] . w[r] over the VEC elements from i on; rows of x after the last one repeat it.
 __device__ __forceinline__ void multiply(float (&sum)[SUMS], const uint4 (&w)[ROWS], const T* __restrict__ x, int row0,
                                          int i, int m, int k, bool aligned) {
     float wide[ROWS][VEC];

@@ -29,11 +29,11 @@
 // args   = ["map_x", "map_weight", "bias?", "out", "m", "n", "k"]
 // ///
 //
-// A layer of 1024 rows and 2304 columns has 144 tiles of 128 x 128, so 12 tiles run alone after the first 132 on 132
-// multiprocessors. With tiles of 144 columns there are 128 tiles; with 768 columns, tiles of 48 columns give the same
+// A layer of 1024 rows and 2304 columns has 144 tiles of 128 x 128, so after the first 132 tiles on 132 multiprocessors
+// only 12 run. With tiles of 144 columns there are 128 tiles; with 768 columns, tiles of 48 columns give the same
 // number. All tiles run at once, so blocks are not persistent. wgmma allows any multiple of 8 columns, but TMA stores
-// boxes of 64 columns, so the sums are stored by 16-byte stores. Limit: L2 delivers each row of x once per tile of
-// columns; with GELU the exponentials, which follow the last product.
+// boxes of 64 columns, so the sums are stored by 16-byte stores. Limit: L2, from which each row of x is read once per
+// tile of columns; with GELU the exponentials, which follow the last product.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>

@@ -54,13 +54,13 @@
 // programmatic = true
 // ///
 //
-// The products of matmul/wgmma_planes for the batch of a training step or smaller. A separate pass that splits the
-// weights would move three times their bytes in addition; here they are read from DRAM once, as floats. TMA copies 128
-// x 64 weights; a warpgroup finds their largest magnitude, scales them by a power of two, and writes both f16 parts for
-// the two warpgroups that multiply. A layer has too few tiles for all multiprocessors, or too many for one wave and too
-// few for two. So the blocks divide the steps of all tiles evenly (Stream-K), and a second kernel adds their sums in
-// order, then bias and ReLU. Limit: at 128 rows, DRAM and the tensor cores alike; with fewer rows DRAM alone, and then
-// columns of zeros cost nothing. Ideas: Stream-K, block floating point.
+// The products of matmul/wgmma_planes, for batches up to the size of a training step. A separate pass that splits the
+// weights would move three times as many bytes in addition; here the weights are read from DRAM once, as floats. TMA
+// copies 128 x 64 weights; a warpgroup finds their largest magnitude, scales them by a power of two, and writes both
+// f16 parts for the two warpgroups that multiply. A layer has too few tiles for all multiprocessors, or too many for
+// one wave and too few for two. So the blocks divide the steps of all tiles evenly (Stream-K), and a second kernel adds
+// their sums in order, then bias and ReLU. Limit: with 128 rows, both DRAM and the tensor cores; with fewer rows only
+// DRAM, and then columns of zeros cost nothing. Ideas: Stream-K, block floating point.
 
 #include <opbench/streamed_weights.cuh>
 #include <opbench/tma.cuh>

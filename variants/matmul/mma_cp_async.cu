@@ -56,13 +56,13 @@ __device__ __forceinline__ void load_transposed(unsigned (&to)[4], const Bits* r
                  : "memory");
 }
 
-// Where chunk `at / 8` of a row lies in a tile of `width` numbers a row.
+// Return the position of chunk `at / 8` of a row in a tile with `width` elements per row.
 template <int width>
 __device__ __forceinline__ int swizzled(int row, int at) {
     return row * width + (at / 8 ^ row % 8) * 8;
 }
 
-// 16 bytes to shared memory, or zeros where they lie outside: then `from` is not read.
+// Copy 16 bytes to shared memory; or zeros if they are outside of the matrix, and then `from` is not read.
 __device__ __forceinline__ void copy8(Bits* to, const __nv_bfloat16* from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(inside ? 16 : 0)

@@ -16,14 +16,14 @@
 // block  = ["BM // 64 * (BN // 32) * 32"]
 // ///
 //
-// ldmatrix reads four 8 x 8 matrices at once and gives each thread the elements that mma.sync expects from it; each
+// ldmatrix loads four 8 x 8 matrices at once and gives each thread the elements that mma.sync expects from it; each
 // thread passes the address of one row of 16 bytes. With .trans, ldmatrix also transposes the matrices, so b, stored by
-// rows, needs no 2-byte loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products. The
-// eight rows of a matrix are one row of the tile apart, so without a remedy they would meet in the same banks. Instead
-// of padding, the 16-byte chunks of a row are permuted: a chunk's index is xor-ed with the row's number. Then eight
-// rows at one chunk touch all 32 banks once, and so do the 16-byte stores that fill the tile. Limit: the tiles still go
-// through registers, and the tensor cores wait while the next ones are loaded. After the shared memory layouts of
-// CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
+// rows, does not need 2-byte loads any more: 6 instructions replace the 32 loads of mma_plain for the same 16 products.
+// The eight rows of a matrix are one row of the tile apart, so without further measures they would be in the same
+// banks. Instead of padding, the 16-byte chunks of a row are permuted (swizzled): a chunk's index is xor-ed with the
+// row's index. Then the same chunk of eight rows covers all 32 banks once, and so do the 16-byte stores that fill the
+// tile. Limit: the tiles still pass through registers, and the tensor cores wait while the next tiles are loaded. After
+// the shared memory layouts of CUTLASS's tensor-core GEMM (A. Kerr et al., 2017); PTX ISA, "ldmatrix".
 
 #include <cuda_bf16.h>
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_transposed(unsigned (&to)[4], const Bits* r
                  : "memory");
 }
 
-// Where chunk `at / 8` of a row lies in a tile of `width` numbers a row.
+// Return the position of chunk `at / 8` of a row in a tile with `width` elements per row.
 template <int width>
 __device__ __forceinline__ int swizzled(int row, int at) {
     return row * width + (at / 8 ^ row % 8) * 8;

@@ -30,7 +30,7 @@ typedef Element<BF16> T;
 #define SUMS (M_TILE * VEC)
 #define WARPS (THREADS / 32)
 
-// a[i] to a[i + 3] of a row of length k, zeros beyond its end. `aligned`: 4 divides k.
+// Load a[i] to a[i + 3] of a row of length k, with zeros after its end. `aligned`: k is a multiple of 4.
 __device__ __forceinline__ void load4(const T* __restrict__ row, int i, int k, bool aligned, float (&value)[4]) {
 #if BF16
     if (aligned && i < k) {

@@ -28,8 +28,8 @@
 #define A_PASSES (BM * BK / (4 * THREADS))
 #define B_PASSES (BK * BN / (4 * THREADS))
 
-// Four neighbours of x [rows, cols] from (row, col), col a multiple of 4; zeros outside. `aligned`: cols % 4 == 0, so
-// that the four are all inside or all outside, and 16-byte aligned.
+// Load four neighbours of x [rows, cols] from (row, col), col a multiple of 4; zeros outside. `aligned`: cols % 4 == 0,
+// so the four are all inside or all outside, and 16-byte aligned.
 __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, int col, int rows, int cols,
                                         bool aligned) {
     const float* p = x + (size_t)row * cols + col;
@@ -38,8 +38,8 @@ __device__ __forceinline__ float4 load4(const float* __restrict__ x, int row, in
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
-// a [m, k], b [k, n], out [m, n]; a block computes BM x BN; a thread's rows are groups of 4 that lie 4 * THREADS_Y
-// apart, its columns groups of 4 that lie 4 * THREADS_X apart.
+// a [m, k], b [k, n], out [m, n]; a block computes BM x BN. A thread's rows are groups of 4, which are 4 * THREADS_Y
+// apart; its columns are groups of 4, which are 4 * THREADS_X apart.
 extern "C" __global__ void __launch_bounds__(THREADS)
     matmul_vectorised(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, int m, int n,
                       int k) {

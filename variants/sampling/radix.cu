@@ -115,8 +115,9 @@ __device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* su
 }
 #endif
 
-// Add to the limit the largest digit with which the kept elements have `wanted` mass or number. All threads get the
-// result. In it, the bins above the digit count as kept, and after the last digit also the digit's own bin.
+// Add to the limit the largest digit for which the kept elements still have the mass, or number, `wanted`. All threads
+// get the result, in which the elements of the bins above the digit are kept; after the last digit, also those of its
+// own bin.
 template <bool by_number>
 __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const Histogram& histogram,
                                        Mass (*sums)[WARPS], Kept& shared) {

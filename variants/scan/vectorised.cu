@@ -54,15 +54,15 @@
 // ///
 //
 // A chunk has ITEMS lines of BLOCK vectors. Each warp combines its part of a line by shuffles; one warp then combines
-// the results of all parts of the chunk, so a chunk costs two barriers, whatever ITEMS is. In `vectorised` a block
+// the results of all parts of the chunk, so a chunk costs two barriers, independent of ITEMS. In `vectorised` a block
 // passes the result of a chunk on to the next chunk of its row.
 //
-// In `look_back` a long row has one block per chunk. A block first publishes the result of its chunk alone. Then it
-// reads what the chunks before published, 32 at a time, until it finds one that has published the result of the row up
-// to its end, and publishes the same for its own chunk (decoupled look-back: Merrill and Garland, NVIDIA technical
-// report NVR-2016-002). State and result are one 8-byte word, so no fence is needed. A block takes its number when it
-// starts, so all blocks that it waits for are running. Which results are published first decides how a sum is grouped,
-// so the last bits may vary. Limit: HBM, one read and one write.
+// In `look_back` a long row has one block per chunk. A block first publishes the result of its chunk. Then it reads
+// what the previous chunks have published, 32 at a time, until it finds one that has published the result of the row up
+// to its end; then it publishes the same for its own chunk (decoupled look-back: Merrill and Garland, NVIDIA technical
+// report NVR-2016-002). State and result are one 8-byte word, so no fence is needed. A block takes its chunk's index
+// when it starts, so all blocks that it waits for are running. Which results are published first determines how a sum
+// is grouped, so the last bits may vary. Limit: HBM, one read and one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;

@@ -33,12 +33,12 @@
 // args   = ["partial", "loss", "rows", "micro"]
 // ///
 //
-// The blocks of a cluster start together and wait for each other, and so leave multiprocessors idle. A multiprocessor
-// has room for a whole row of 128256 bf16 elements: a quarter of its 256 KB lies in registers, the rest in shared
-// memory. Each thread reads only vectors that it has copied itself, so that the only barriers are those of the maximum
-// and the sum. As soon as a vector's gradient is stored, the same vector of the next row is fetched to its place. So
-// reads and writes overlap, and DRAM is idle only while a row's exponentials are summed. Limit: HBM. Rows of 50304 bf16
-// elements fit into registers; for them the previous variant with CLUSTER=1 is faster.
+// The blocks of a cluster start together and wait for each other, which leaves multiprocessors idle. One multiprocessor
+// has room for a whole row of 128256 bf16 elements: a quarter of its 256 KB is in registers, the rest in shared memory.
+// Each thread reads only vectors that it has copied itself, so the only barriers are those of the maximum and the sum.
+// As soon as a vector's gradient is stored, the same vector of the next row is copied to its place. So reads and writes
+// overlap, and DRAM is idle only while a row's exponentials are added. Limit: HBM. Rows of 50304 bf16 elements fit into
+// registers; for them the previous variant with CLUSTER=1 is faster.
 
 #include <opbench/activations.cuh>
 #include <opbench/loss.cuh>

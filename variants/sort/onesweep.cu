@@ -69,22 +69,22 @@
 // define    = { LATE = "1", EARLY = "1", AHEAD = "8" }
 // ///
 //
-// How often a digit occurs does not depend on the order of the keys, so one kernel counts the digits of all passes
-// (Adinets and Merrill, Onesweep, arXiv 2206.01784). In each pass, a block sorts one tile of keys. For each digit it
-// publishes how many keys of its tile have the digit, and it needs this number for all tiles before. So it looks back:
-// it reads what the tiles before published, AHEAD loads at a time from the nearest tile on, and adds the numbers up
-// until it reads a sum over all tiles up to there. State and number are one word. Its upper four bits are 2 * pass + 1
-// if the number is of this tile alone and 2 * pass + 2 if it is a sum, so that one array serves all passes. A block
-// takes the next tile when it starts, so that the blocks that it waits for are running. Limit: HBM, 36 bytes per key;
-// votes that rank the keys; and waits.
+// The number of keys with a digit does not depend on the order of the keys, so one kernel counts the digits of all
+// passes (Adinets and Merrill, Onesweep, arXiv 2206.01784). In each pass, a block sorts one tile of keys. For each
+// digit it publishes how many keys of its tile have the digit, and it needs the sum of these numbers over all previous
+// tiles. So it looks back: it reads what the previous tiles have published, AHEAD loads at a time, beginning with the
+// nearest tile, and adds the numbers until it reads a number that already is a sum over all tiles up to there. State
+// and number are one word. Its upper four bits are 2 * pass + 1 if the number is only of this tile, and 2 * pass + 2 if
+// it is a sum, so all passes use the same array. A block takes the next tile when it starts, so the blocks that it
+// waits for are running. Limit: HBM, 36 bytes per key; the votes that rank the keys; waiting for other blocks.
 //
-// In `onesweep_late_look_back` a block publishes its numbers, sorts its keys in shared memory, and only then looks
-// back. Meanwhile the tiles before had time to publish their sums, so the block waits less and reads fewer words. The
-// compiler may use as many registers as RESIDENT blocks per multiprocessor leave.
+// In `onesweep_late_look_back`, a block publishes its numbers, sorts its keys in shared memory, and only then looks
+// back. By then the previous tiles have had time to publish their sums, so the block waits less and reads fewer words.
+// The compiler may use as many registers as RESIDENT blocks per multiprocessor allow.
 //
-// In `onesweep_early_counts` each warp counts its digits by atomics and publishes them before the votes. The sums over
-// warps and digits are then known, so a vote gives the place of a key in the tile, and the thread writes the key there
-// at once. No register keeps a rank, and more keys fit in a block.
+// In `onesweep_early_counts`, each warp counts its digits with atomics and publishes them before the votes. The sums
+// over warps and digits are then known, so a vote yields the place of a key in the tile, and the thread stores the key
+// there immediately. Ranks need no registers, so more keys fit in a block.
 
 #include <opbench/radix_digits.cuh>
 using namespace opbench;
@@ -129,7 +129,7 @@ __device__ __forceinline__ void for_each_place(const unsigned (&keys)[ITEMS], in
 extern "C" __global__ void __launch_bounds__(COUNTING)
     sort_count_all(const Bits* __restrict__ x, unsigned* sums, int n) {
     // x [n], aligned to 16 bytes; sums: see above, zero at the start
-    __shared__ unsigned own[4 * DIGITS * COPIES];  // copies of a counter lie in neighbouring banks
+    __shared__ unsigned own[4 * DIGITS * COPIES];  // copies of a counter are in neighbouring banks
     for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) own[i] = 0;
     __syncthreads();
     const auto count = [&](Bits bits) {
@@ -245,7 +245,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
         return before;
     };
     int before = 0;
-    if (!LATE && has_digit) before = add_tiles_before();  // tiles that come later walk over this one until then
+    if (!LATE && has_digit) before = add_tiles_before();  // until this, later tiles must look back past this tile
     const int first = sum_before<DIGITS>(total, warp_sums);
     if (has_digit) {
         int place = first;

@@ -44,8 +44,8 @@ typedef unsigned long long Key;
 constexpr int PLACES = SORT - K;                   // for candidates
 constexpr int ITEMS = LANES > 4 ? 32 / LANES : 8;  // loads in flight
 constexpr int CHUNK = (VECTORS + PARTS - 1) / PARTS;
-// Whether the first elements of a part are sorted before the others are read: in short parts this saves candidates; in
-// parts of 131072 elements it takes longer than it saves.
+// Sort the first elements of a part before the others are read: in short parts this saves candidates; in parts of
+// 131072 elements it takes longer than it saves.
 constexpr bool SORTED_START = CHUNK * LANES < 65536;
 static_assert(ITEMS * LANES <= 32, "one bit per element of a thread");
 

@@ -33,7 +33,7 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 constexpr int P = SCALE * H, Q = SCALE * W;
-constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // pixels beyond those over a small one that it went into
+constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // how far the outputs that use a pixel extend beyond its own outputs
 typedef PACK Pack;                               // what one load or store moves
 
 __device__ __forceinline__ float lane_of(const Pack& pack, int lane) {

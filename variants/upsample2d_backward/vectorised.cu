@@ -32,7 +32,7 @@ using namespace opbench;
 
 typedef Element<BF16> T;
 constexpr int P = SCALE * H, Q = SCALE * W;
-constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // large pixels beyond those over a small one that also use it
+constexpr int REACH = BILINEAR ? SCALE / 2 : 0;  // how far the outputs that use a pixel extend beyond its own outputs
 constexpr int GROUPS = (W + COLUMNS - 1) / COLUMNS;
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, Q, COLUMNS* SCALE);
 constexpr int SHIFT = (WIDTH - REACH % WIDTH) % WIDTH;  // columns loaded left of the first needed, to be aligned
