@@ -44,6 +44,7 @@ def load_input_sets(backend: Backend, prepared: PreparedProblem) -> InputSets:
         try:
             buffers = allocate(backend, prepared.problem.input_tensors())
         except EnvironmentFault:
+            prepared.wait_for_inputs()
             break
         input_sets.allocated.append(buffers)
         _write_inputs_of_kind(prepared, input_kind, normal_buffers, buffers)

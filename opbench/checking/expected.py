@@ -6,7 +6,7 @@ import functools
 import random
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +28,10 @@ FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
 
 MIN_PREFETCH_BYTES = 1 << 22
 """From this size on, a second set of inputs is made in another thread while cases are checked on the first."""
-_INPUT_THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
+INPUT_MEMORY_FACTOR = 24
+"""Free memory required to make three sets of inputs at once, as a multiple of the problem's bytes: for each set the
+stored arrays, and float32 or float64 arrays from which they are computed."""
+_INPUT_THREADS = ThreadPoolExecutor(2, thread_name_prefix="inputs")
 
 
 @dataclass
@@ -110,14 +113,24 @@ class PreparedProblem:
         return self.generated_inputs[kind]
 
     def prefetch(self, kind: str) -> None:
-        """Start to generate one kind of inputs in another thread while the device is busy."""
-        if (
-            kind not in self.generated_inputs
-            and kind not in self.pending_inputs
-            and self.problem.bytes() >= MIN_PREFETCH_BYTES
-        ):
-            self.inputs("normal")  # other kinds may be derived from them
-            self.pending_inputs[kind] = _INPUT_THREAD.submit(self._make_inputs, kind)
+        """Start to generate one kind of inputs in another thread.
+
+        Independent inputs are drawn in many threads: normals first, the others while the device is busy. An operator
+        that computes inputs from others mostly uses one thread, so all its kinds are generated at once.
+        """
+        is_made = kind in self.generated_inputs or kind in self.pending_inputs
+        if is_made or self.problem.bytes() < MIN_PREFETCH_BYTES:
+            return
+        at_once = not self.are_independent and _is_free(INPUT_MEMORY_FACTOR * self.problem.bytes())
+        if not at_once and kind != "again":
+            return
+        if not at_once or self.is_doubled:
+            self.inputs("normal")
+        self.pending_inputs[kind] = _INPUT_THREADS.submit(self._make_inputs, kind)
+
+    def wait_for_inputs(self) -> None:
+        """Wait until no other thread generates inputs, because none may compute while cases are timed."""
+        wait(self.pending_inputs.values())
 
     def _make_inputs(self, kind: str) -> Arrays:
         if kind == "normal" and self.given_inputs is not None:
@@ -198,6 +211,13 @@ class PreparedProblem:
                 tolerance = replace(tolerance, norm=ANY_NORM)
             self.expected[key] = replace(expected_outputs, tolerance=tolerance)
         return self.expected[key]
+
+
+def _is_free(nbytes: int) -> bool:
+    """Return whether the host has so much free memory."""
+    from opbench.emulator.buffer import available_memory
+
+    return (available_memory() or 0) >= nbytes
 
 
 def _expected_on_host(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:

@@ -32,7 +32,7 @@ def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTy
         chunk = flat_values[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS]
         chunk[...] = draw(np.random.default_rng([*seeds, index] if index else seeds), chunk.size)
 
-    _run_parallel(fill, -(-flat_values.size // CHUNK_ELEMENTS))
+    run_parallel(fill, -(-flat_values.size // CHUNK_ELEMENTS))
     return values
 
 
@@ -47,7 +47,7 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
         chunk = slice(index * CACHED_ELEMENTS, (index + 1) * CACHED_ELEMENTS)
         flat_values[chunk] = convert(source[chunk])
 
-    _run_parallel(fill, -(-flat_values.size // CACHED_ELEMENTS))
+    run_parallel(fill, -(-flat_values.size // CACHED_ELEMENTS))
     return values
 
 
@@ -175,11 +175,12 @@ def cupy_module() -> ModuleType | None:
         return None
 
 
-def _run_parallel(function: Callable[[int], None], count: int) -> None:
-    if count < 2:
+def run_parallel(function: Callable[[int], None], count: int, threads: int = MAX_THREADS) -> None:
+    """Call a function with each number below `count`, in several threads; NumPy computes outside Python's lock."""
+    if min(count, threads) < 2:
         for index in range(count):
             function(index)
         return
-    with ThreadPoolExecutor(MAX_THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(function, range(count)):
             pass

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from opbench.errors import UsageError
+from opbench.kernels.arrays import MAX_THREADS, run_parallel
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays
+
+THREADS_BYTES = 1 << 31
+"""Most bytes of the scores and of what is computed from them that all threads of `write_attention` hold at once."""
+ARRAYS_OF_SCORES = 5
+"""Arrays as large as the scores of one head that a thread holds at once."""
 
 
 class AttentionGeometry(Operator):
@@ -154,6 +160,22 @@ class AttentionGeometry(Operator):
             visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
             scores = np.where(visible, scores, -np.inf)
         return scores
+
+    def write_attention(self, operands: Mapping[str, np.ndarray], out: np.ndarray, logsumexp: np.ndarray) -> None:
+        """Compute attention of the operands into its output and its statistics, several heads at a time."""
+        (q, k, v), out, heads = self.by_heads(operands), self.output_by_heads(out), self.heads_and_keys()
+
+        def compute(index: int) -> None:
+            b, h, g = heads[index]
+            scores = self.scores(q[b, h], k[b, g])
+            maximum = scores.max(axis=1, keepdims=True)
+            weights = np.exp(scores - maximum)
+            sums = weights.sum(axis=1, keepdims=True)
+            out[b, h] = (weights @ v[b, g]) / sums
+            logsumexp[b, h] = (maximum + np.log(sums))[:, 0]
+
+        bytes_per_thread = ARRAYS_OF_SCORES * self.queries * self.keys * q.itemsize
+        run_parallel(compute, len(heads), max(1, min(MAX_THREADS, THREADS_BYTES // bytes_per_thread)))
 
 
 class PagedDecodeGeometry(Operator):

@@ -25,6 +25,7 @@ from opbench.cage.system import die_with_parent
 from opbench.checking.backends import open_backend, start_fork_server
 from opbench.checking.binding import bind_unchecked
 from opbench.checking.checking import CheckResult, Session
+from opbench.checking.contents import TIMED_INPUT_KINDS
 from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
 from opbench.checking.memory import MemoryCheckResult, check_memory
@@ -243,7 +244,8 @@ class Server:
             if not self.session.is_sampled(case):
                 prepared = self.session.prepare(case.problem, request.given_inputs)
                 if isinstance(self.backend, TimedBackend) and request.given_inputs is None:
-                    prepared.prefetch("again")  # The measurement that follows needs these inputs.
+                    for kind in TIMED_INPUT_KINDS[1:]:
+                        prepared.prefetch(kind)  # The measurement that follows needs these inputs.
         except EnvironmentFault as error:  # this problem is too large for the machine; the next one may fit
             raise LaunchError(error.message, error.location, cause=error) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 from opbench.backend.base import Backend, Buffer
-from opbench.checking import measuring
+from opbench.checking import contents, measuring
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import Binding, bind, rebind
 from opbench.checking.checking import Session
+from opbench.checking.contents import TIMED_INPUT_KINDS
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.measuring import MeasureResult, measure_cases
-from opbench.emulator import CpuBackend
+from opbench.emulator import CpuBackend, buffer
 from opbench.emulator.buffer import CpuArray
+from opbench.errors import EnvironmentFault
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.kernels.header import read_variants
@@ -190,6 +192,36 @@ def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str
     made = ahead.inputs("again")
     assert not ahead.pending_inputs and made.keys() == alone.inputs("again").keys()
     assert all(np.array_equal(array, alone.inputs("again")[key]) for key, array in made.items())
+
+
+def test_dependent_inputs_of_all_kinds_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = {"batch": 1, "heads": 16, "kv_heads": 8, "queries": 512, "keys": 512, "depth": 64}
+    problem = CATALOG.operator("attention_backward").from_axes(axes)
+    alone, ahead, without_memory = (PreparedProblem(problem, 7, {}, secret="8") for _ in range(3))
+    for kind in TIMED_INPUT_KINDS[1:]:
+        ahead.prefetch(kind)
+    assert set(ahead.pending_inputs) == {"again", "shifted"} and not ahead.generated_inputs, "before the normals"
+    for kind in TIMED_INPUT_KINDS:
+        assert all(np.array_equal(array, alone.inputs(kind)[key]) for key, array in ahead.inputs(kind).items())
+    monkeypatch.setattr(buffer, "available_memory", lambda: 1 << 20)
+    for kind in TIMED_INPUT_KINDS[1:]:
+        without_memory.prefetch(kind)
+    assert set(without_memory.pending_inputs) == {"again"} and "normal" in without_memory.generated_inputs
+
+
+def test_no_thread_makes_inputs_while_cases_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = {"batch": 1, "heads": 16, "kv_heads": 8, "queries": 512, "keys": 512, "depth": 64}
+    prepared = PreparedProblem(CATALOG.operator("attention_backward").from_axes(axes), 7, {})
+    prepared.buffers = dict.fromkeys(t.name for t in prepared.problem.input_tensors())  # type: ignore[arg-type]
+    for kind in TIMED_INPUT_KINDS[1:]:
+        prepared.prefetch(kind)
+
+    def no_memory(*_: Any) -> Any:
+        raise EnvironmentFault("no memory", kind="gpu-memory")
+
+    monkeypatch.setattr(contents, "allocate", no_memory)
+    contents.load_input_sets(open_backend("cpu"), prepared)
+    assert prepared.pending_inputs and all(future.done() for future in prepared.pending_inputs.values())
 
 
 SETUP_CASE = (

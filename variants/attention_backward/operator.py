@@ -63,14 +63,7 @@ class AttentionBackward(AttentionGeometry):
         """Return seeded normals, and for the output and the statistics what attention computes from them."""
         arrays = super().make_inputs(seed, integers)
         wide = {name: from_storage(array, self.tensor_dtype(name)) for name, array in arrays.items()}
-        (q, k, v), out = self.by_heads(wide), self.output_by_heads(wide["out"])
-        for b, h, g in self.heads_and_keys():
-            scores = self.scores(q[b, h], k[b, g])
-            maximum = scores.max(axis=1, keepdims=True)
-            weights = np.exp(scores - maximum)
-            sums = weights.sum(axis=1, keepdims=True)
-            out[b, h] = (weights @ v[b, g]) / sums
-            arrays["logsumexp"][b, h] = (maximum + np.log(sums))[:, 0]
+        self.write_attention(wide, wide["out"], arrays["logsumexp"])
         arrays["out"] = to_storage(wide["out"], self.dtype)
         return arrays
 
