@@ -18,7 +18,7 @@ from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
-from opbench.insight.diagnosis import Diagnosis, group_by_advice, saving
+from opbench.insight.diagnosis import group_by_advice, group_headline
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
 from opbench.paths import path_from_here
 from opbench.report.findings import finding_lines
@@ -320,7 +320,7 @@ def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Ca
                 textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * 9, drop_whitespace=False)
             )
     for group in groups[:MAX_SHOWN_PROBLEMS]:
-        print_line(f"  ! {_group_head(explanation, group)}", "yellow")
+        print_line(f"  ! {group_headline(group, explanation.problems)}", "yellow")
         # Lines do not repeat what the advice above says.
         texts = [] if group[0].evidence in advised_evidence else [f"{group[0].evidence} ({group[0].source})"]
         texts += [] if group[0].mechanism in advised_mechanisms else [group[0].advice]
@@ -335,19 +335,6 @@ def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Ca
     if explanation.next_variants:
         print_line(f"  next on the ladder: {', '.join(explanation.next_variants)}")
     print_line()
-
-
-def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
-    """Return one line on problems with the same advice: their source lines, their kind and their common saving."""
-    has_several_kernels = len({entry.kernel for entry in explanation.problems}) > 1
-    locations = list(dict.fromkeys(problem.place for problem in group))
-    if locations[1:] and all(problem.line and not problem.called_from for problem in group):
-        numbers = sorted({problem.line for problem in group})
-        location = f"lines {units.join_words([*map(str, numbers)])}"
-    else:
-        location = ", ".join(locations)
-    location += f" in {group[0].kernel}" if has_several_kernels and group[0].line else ""
-    return f"{location}: {group[0].kind}, {saving(group)}"
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Callable[..., None]) -> None:

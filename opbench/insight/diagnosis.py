@@ -134,6 +134,22 @@ def group_by_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
     return sorted(groups.values(), key=lambda group: -sum(problem.cost for problem in group))
 
 
+def group_headline(group: Sequence[Diagnosis], all_problems: Sequence[Diagnosis]) -> str:
+    """Return one line on problems with the same advice: their source lines, their kind and their common saving.
+
+    The line names the kernel if `all_problems` concern several kernels.
+    """
+    has_several_kernels = len({problem.kernel for problem in all_problems}) > 1
+    locations = list(dict.fromkeys(problem.place for problem in group))
+    if locations[1:] and all(problem.line and not problem.called_from for problem in group):
+        numbers = sorted({problem.line for problem in group})
+        location = f"lines {units.join_words([*map(str, numbers)])}"
+    else:
+        location = ", ".join(locations)
+    location += f" in {group[0].kernel}" if has_several_kernels and group[0].line else ""
+    return f"{location}: {group[0].kind}, {saving(group)}"
+
+
 @dataclass(frozen=True)
 class LaunchView:
     """The traffic of a case's launches with its source texts: the input of the rules in this module."""

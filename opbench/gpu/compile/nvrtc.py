@@ -182,7 +182,7 @@ def libraries() -> tuple[Nvrtc, ...]:
 
 def not_installed_error(tried_places: str = "") -> MissingExtra:
     """Return the error for a machine without NVRTC; `tried_places` is a suffix that lists the places searched."""
-    return MissingExtra("NVRTC is not installed", "cuda13", tried_places)
+    return MissingExtra("NVRTC is not installed", "nvrtc", tried_places)
 
 
 def library(arch: str = "") -> Nvrtc:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from opbench.backend.counts import Traffic
 from opbench.errors import OpbenchError
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.insight.diagnosis import group_by_advice, group_headline
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -106,8 +107,8 @@ def _listing(
         return None
     if not explanation.problems:
         return None
-    worst_problem = explanation.problems[0]
-    summary = f"`{row.variant}`: {worst_problem.kind} at {worst_problem.place}, {worst_problem.saving}"
+    costliest_group = group_by_advice(explanation.problems)[0]
+    summary = f"`{row.variant}`, {group_headline(costliest_group, explanation.problems)}"
     return Listing(row.name, summary, Markup(to_html(_cut(explanation))), advised, row.own)
 
 

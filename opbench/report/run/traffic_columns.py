@@ -327,7 +327,7 @@ def _first_phrases(phrases: Sequence[str]) -> str:
 
 
 def _uncoalesced(rows: Sequence[Row]) -> list[str]:
-    """Return a phrase such as "uncoalesced accesses move more sectors …, 8.00× in `naive` (stores)"."""
+    """Return a phrase such as "uncoalesced accesses move more sectors …: stores of `naive` (8.00×)"."""
     worst_by_variant: dict[str, tuple[float, str]] = {}
     for row in rows:
         for access in _uncoalesced_kinds(row):
@@ -336,8 +336,8 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
     if not worst_by_variant:
         return []
     ordered = sorted(worst_by_variant.items(), key=lambda item: (-item[1][0], item[0]))
-    phrases = [f"{units.ratio(ratio)} in `{_without_backticks(name)}` ({access}s)" for name, (ratio, access) in ordered]
-    return [f"uncoalesced accesses move more sectors than their bytes fill, {_first_phrases(phrases)}"]
+    phrases = [f"{access}s of `{_without_backticks(name)}` ({units.ratio(ratio)})" for name, (ratio, access) in ordered]
+    return [f"uncoalesced accesses move more sectors than their bytes need: {_first_phrases(phrases)}"]
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
