@@ -117,10 +117,11 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
             if isinstance(target, ast.Name):
-                many = isinstance(value, (ast.Tuple, ast.List))
-                for index, element in enumerate(value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]):
-                    if _whole_number(element) is not None:
-                        constants[f"{target.id}_{index}" if many else _axis_name(target.id)] = [element]
+                if isinstance(value, (ast.Tuple, ast.List)):
+                    elements = {f"{target.id}_{index}": element for index, element in enumerate(value.elts)}
+                else:
+                    elements = {_axis_name(target.id): value}
+                constants |= {n: [element] for n, element in elements.items() if _whole_number(element) is not None}
         if isinstance(statement, ast.FunctionDef) and statement.name in ("get_inputs", "get_init_inputs"):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= MIN_LITERAL:
@@ -298,15 +299,17 @@ class TaskServer:
     def module(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Execute the task's file with other sizes and return its module variables."""
         tree = ast.parse(self.source, str(self.path))
-        for name, nodes in constants_of(tree).items():
-            for node in nodes if name in sizes else []:
-                for parent in ast.walk(tree):
-                    for member, value in ast.iter_fields(parent):
-                        replacement = ast.copy_location(ast.Constant(sizes[name]), node)
-                        if value is node:
-                            setattr(parent, member, replacement)
-                        elif isinstance(value, list) and node in value:
-                            value[value.index(node)] = replacement
+        new_values = {
+            node: sizes[name] for name, nodes in constants_of(tree).items() if name in sizes for node in nodes
+        }
+
+        class WithSizes(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> ast.AST:
+                if isinstance(node, ast.expr) and node in new_values:
+                    return ast.copy_location(ast.Constant(new_values[node]), node)
+                return self.generic_visit(node)
+
+        WithSizes().visit(tree)
         names: dict[str, Any] = {"__name__": "task", "__file__": str(self.path)}
         exec(compile(tree, str(self.path), "exec"), names)
         return names
@@ -417,8 +420,8 @@ class TaskServer:
                 return [t.shape for t in meta.inputs]
         return None
 
-    def _examples(self, axes: Sizes) -> list[Sizes]:
-        rng = random.Random(len(self.source))
+    def _smallest_example(self, axes: Sizes) -> Sizes:
+        """Return small sizes that the task accepts, made by the reduction of one axis after another."""
         base = dict(axes)
         # A size that must not be smaller than another is reduced in the second round, after the other.
         for goals in (FIRST_SIZES, FIRST_SIZES, SMALLER_SIZES):
@@ -431,6 +434,10 @@ class TaskServer:
                     if size < base[name] and self.try_meta({**base, name: size}):
                         base[name] = size
                         break
+        return base
+
+    def _examples(self, axes: Sizes) -> list[Sizes]:
+        rng, base = random.Random(len(self.source)), self._smallest_example(axes)
         examples = [base]
         for _ in range(TRIES if axes else 0):
             candidate = dict(base)

@@ -66,7 +66,7 @@ def train(
     data: str | DataSet,
     options: TrainOptions | None = None,
     *,
-    tell: Callable[[TrainingProgress], None] = lambda standing: None,
+    tell: Callable[[TrainingProgress], None] = lambda progress: None,
     progress: OnProgress = silent,
     **changes: Any,
 ) -> TrainingRecord:

@@ -60,41 +60,18 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
             subject="--gpus",
             value=requested,
         )
-    visible_text = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in visible.values())
-    if requested == "all":
-        device_indices = list(visible)
-    else:
-        entries = [entry.strip() for entry in requested.split(",")]
-        for entry in entries:
-            if not entry.isdecimal() or int(entry) not in visible:
-                raise UsageError(
-                    f"--gpus {requested}: '{entry}' is not a GPU of this machine; give all or some of {visible_text}",
-                    kind="no-such-gpu",
-                    subject="--gpus",
-                    value=entry,
-                    allowed=tuple(visible),
-                )
-        device_indices = [int(entry) for entry in entries]
-        if len(set(device_indices)) < len(device_indices):
-            raise UsageError(
-                f"--gpus {requested}: this list names a GPU twice; name each GPU once: "
-                f"--gpus {','.join(dict.fromkeys(entries))}",
-                kind="duplicate-gpu",
-                subject="--gpus",
-                value=requested,
-            )
-    if len({visible[index].name for index in device_indices}) > 1:
-        models_text = ", ".join(f"{index} is {visible[index].name}" for index in device_indices)
-        same_model = ",".join(
-            str(index) for index in device_indices if visible[index].name == visible[device_indices[0]].name
-        )
+    names = {index: gpu.name for index, gpu in visible.items()}
+    device_indices = list(visible) if requested == "all" else _listed_devices(requested, names)
+    if len({names[index] for index in device_indices}) > 1:
+        models_text = ", ".join(f"{index} is {names[index]}" for index in device_indices)
+        same_model = ",".join(str(index) for index in device_indices if names[index] == names[device_indices[0]])
         raise UsageError(
             f"--gpus {requested}: {models_text}; times of different GPU models are not compared in one run: "
             "name GPUs of one model, "
             f"such as --gpus {same_model}",
             kind="mixed-gpus",
             subject="--gpus",
-            value=tuple(visible[index].name for index in device_indices),
+            value=tuple(names[index] for index in device_indices),
             allowed=same_model,
         )
     shares = share_processors(os.sched_getaffinity(0), len(device_indices))
@@ -132,6 +109,31 @@ def _core_of(processor: int) -> tuple[int, int]:
         return int((folder / "physical_package_id").read_text()), int((folder / "core_id").read_text())
     except (OSError, ValueError):
         return 0, processor
+
+
+def _listed_devices(requested: str, names: Mapping[int, str]) -> list[int]:
+    """Return the indices of a list such as "0,2"; raise UsageError for an unknown GPU, and for a GPU named twice."""
+    entries = [entry.strip() for entry in requested.split(",")]
+    for entry in entries:
+        if not entry.isdecimal() or int(entry) not in names:
+            visible_text = ", ".join(f"{index} ({name})" for index, name in names.items())
+            raise UsageError(
+                f"--gpus {requested}: '{entry}' is not a GPU of this machine; give all or some of {visible_text}",
+                kind="no-such-gpu",
+                subject="--gpus",
+                value=entry,
+                allowed=tuple(names),
+            )
+    device_indices = [int(entry) for entry in entries]
+    if len(set(device_indices)) < len(device_indices):
+        raise UsageError(
+            f"--gpus {requested}: this list names a GPU twice; name each GPU once: "
+            f"--gpus {','.join(dict.fromkeys(entries))}",
+            kind="duplicate-gpu",
+            subject="--gpus",
+            value=requested,
+        )
+    return device_indices
 
 
 def require_same_model(environments: Mapping[str, Environment]) -> None:

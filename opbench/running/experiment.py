@@ -110,16 +110,7 @@ def assemble_knockouts(
     static_shared_bytes = {name: kernel.shared_bytes for name, kernel in kernel_properties.items()}
     text = compiled.ptx.read_text(encoding="utf-8", errors="replace")
     knockout = KnockOut(text, case.launches(sm_count), compiled.names, static_shared_bytes, conflicts)
-    own_file = str(request.source)
-    costs = {}
-    for name in INSTRUCTION_CLASSES:
-        removal = knockout.instructions_in_class(name)
-        if removal.removable or removal.remaining:
-            kept_lines = tuple(KeptLine(*line) for line in removal.remaining_lines(own_file))
-            # Arithmetic outside of loops matters less than arithmetic that stays in loops.
-            reasons = sorted((line.reason for line in kept_lines), key=lambda reason: reason == OUTSIDE_LOOPS)
-            reason = "" if removal.removable else reasons[0]
-            costs[name] = ClassCost(name, len(removal.removable), removal.lines(own_file), kept_lines, reason=reason)
+    costs = _classes_of(knockout, str(request.source))
     assembled = AssembledKnockOuts(case, knockout, arch, costs)
     try:
         assembled.assembler = "ptxas {}.{}".format(*assembler(arch).version)
@@ -144,6 +135,20 @@ def assemble_knockouts(
             else:
                 costs[name] = replace(costs[name], reason="not-assembled", detail=str(outcome))
     return assembled
+
+
+def _classes_of(knockout: KnockOut, own_file: str) -> dict[str, ClassCost]:
+    """Return the classes of instructions that a kernel has, without costs: what can be removed, and what stays."""
+    costs = {}
+    for name in INSTRUCTION_CLASSES:
+        removal = knockout.instructions_in_class(name)
+        if removal.removable or removal.remaining:
+            kept_lines = tuple(KeptLine(*line) for line in removal.remaining_lines(own_file))
+            # Arithmetic outside of loops matters less than arithmetic that stays in loops.
+            reasons = sorted((line.reason for line in kept_lines), key=lambda reason: reason == OUTSIDE_LOOPS)
+            reason = "" if removal.removable else reasons[0]
+            costs[name] = ClassCost(name, len(removal.removable), removal.lines(own_file), kept_lines, reason=reason)
+    return costs
 
 
 def _assemble_without(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:

@@ -293,51 +293,13 @@ def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
             x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
             return operator_calls.linear(x, weight, bias, False)
         case nn.Conv2d():
-            if module.groups != 1 or set(module.dilation) != {1} or module.padding_mode != "zeros":
-                raise UsageError(
-                    f"groups={module.groups}, dilation={module.dilation}, padding_mode={module.padding_mode!r} is not "
-                    "supported; opbench replaces layers with groups=1, dilation=1 and padding_mode='zeros'",
-                    kind="unsupported-option",
-                    subject="conv2d",
-                    value=(module.groups, module.dilation, module.padding_mode),
-                )
-            if isinstance(module.padding, str):
-                raise UsageError(
-                    f"padding='{module.padding}' is not supported; opbench replaces layers with padding as a number",
-                    kind="unsupported-option",
-                    subject="conv2d",
-                    value=("padding", module.padding),
-                )
-            x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
-            stride = operator_calls.one_number("conv2d", "stride", module.stride)
-            padding = operator_calls.one_number("conv2d", "padding", module.padding)
-            return operator_calls.conv2d(x, weight, bias, stride, padding, False)
+            return _conv2d_call(module, x)
         case nn.MaxPool2d():
-            if module.dilation not in (1, (1, 1)) or module.ceil_mode or module.return_indices:
-                raise UsageError(
-                    f"dilation={module.dilation}, ceil_mode={module.ceil_mode}, return_indices={module.return_indices} "
-                    "is not supported; opbench replaces layers with dilation=1, ceil_mode=False and "
-                    "return_indices=False",
-                    kind="unsupported-option",
-                    subject="maxpool2d",
-                    value=(module.dilation, module.ceil_mode, module.return_indices),
-                )
-            sizes = (module.kernel_size, module.stride or module.kernel_size, module.padding)
-            window, stride, padding = (operator_calls.one_number("maxpool2d", "sizes", size) for size in sizes)
-            return operator_calls.maxpool2d(x, window, stride, padding)
+            return _maxpool2d_call(module, x)
         case nn.BatchNorm2d():
             return _batchnorm_call(module, x)
         case nn.Softmax():
-            if module.dim is None or module.dim % x.dim() != x.dim() - 1:
-                raise UsageError(
-                    f"softmax with dim={module.dim} is not supported, because opbench would have to copy the tensor; "
-                    "opbench replaces a softmax over the last axis (dim=-1)",
-                    kind="unsupported-option",
-                    subject="softmax",
-                    value=("dim", module.dim),
-                    allowed=-1,
-                )
-            return operator_calls.softmax(x)
+            return _softmax_call(module, x)
     raise UsageError(
         f"opbench has no replacement for {type(module).__name__}; it replaces "
         f"{', '.join(layer.__name__ for layer in REPLACEMENTS)}",
@@ -345,6 +307,56 @@ def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
         subject=type(module).__name__,
         allowed=tuple(layer.__name__ for layer in REPLACEMENTS),
     )
+
+
+def _conv2d_call(module: nn.Conv2d, x: Tensor) -> OperatorCall:
+    if module.groups != 1 or set(module.dilation) != {1} or module.padding_mode != "zeros":
+        raise UsageError(
+            f"groups={module.groups}, dilation={module.dilation}, padding_mode={module.padding_mode!r} is not "
+            "supported; opbench replaces layers with groups=1, dilation=1 and padding_mode='zeros'",
+            kind="unsupported-option",
+            subject="conv2d",
+            value=(module.groups, module.dilation, module.padding_mode),
+        )
+    if isinstance(module.padding, str):
+        raise UsageError(
+            f"padding='{module.padding}' is not supported; opbench replaces layers with padding as a number",
+            kind="unsupported-option",
+            subject="conv2d",
+            value=("padding", module.padding),
+        )
+    x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
+    stride = operator_calls.one_number("conv2d", "stride", module.stride)
+    padding = operator_calls.one_number("conv2d", "padding", module.padding)
+    return operator_calls.conv2d(x, weight, bias, stride, padding, False)
+
+
+def _maxpool2d_call(module: nn.MaxPool2d, x: Tensor) -> OperatorCall:
+    if module.dilation not in (1, (1, 1)) or module.ceil_mode or module.return_indices:
+        raise UsageError(
+            f"dilation={module.dilation}, ceil_mode={module.ceil_mode}, return_indices={module.return_indices} "
+            "is not supported; opbench replaces layers with dilation=1, ceil_mode=False and "
+            "return_indices=False",
+            kind="unsupported-option",
+            subject="maxpool2d",
+            value=(module.dilation, module.ceil_mode, module.return_indices),
+        )
+    sizes = (module.kernel_size, module.stride or module.kernel_size, module.padding)
+    window, stride, padding = (operator_calls.one_number("maxpool2d", "sizes", size) for size in sizes)
+    return operator_calls.maxpool2d(x, window, stride, padding)
+
+
+def _softmax_call(module: nn.Softmax, x: Tensor) -> OperatorCall:
+    if module.dim is None or module.dim % x.dim() != x.dim() - 1:
+        raise UsageError(
+            f"softmax with dim={module.dim} is not supported, because opbench would have to copy the tensor; "
+            "opbench replaces a softmax over the last axis (dim=-1)",
+            kind="unsupported-option",
+            subject="softmax",
+            value=("dim", module.dim),
+            allowed=-1,
+        )
+    return operator_calls.softmax(x)
 
 
 def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:

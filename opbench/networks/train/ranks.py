@@ -31,7 +31,7 @@ def train_network(
     network: Graph,
     data: DataSet,
     options: TrainingSettings,
-    tell: Callable[[TrainingProgress], None] = lambda standing: None,
+    tell: Callable[[TrainingProgress], None] = lambda progress: None,
     progress: OnProgress = lambda progress: None,
 ) -> TrainingRecord:
     """Train a network on one or several devices; return the record.

@@ -79,30 +79,10 @@ class Trainer(TrainingState):
         self.batch = self.network.values[name].shape[0]
         self.output_shape = self.network.values[out].shape
         options, recipe = self.options, self.options.recipe
-        self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
         self.rows = self.output_shape[0] // self.batch  # the output's rows of scores per item
-        if recipe.loss == "cross_entropy" and self.rows != self.data.targets_per_item:
-            raise UsageError(
-                f"--data {self.data.name}: this data set has {self.data.targets_per_item} classes for each item, and "
-                f"the output of {self.network.name} has {self.rows} rows of scores for each item; choose another data "
-                "set or network: opbench net list",
-                kind="other-targets",
-                subject=self.data.name,
-                value=self.data.targets_per_item,
-                allowed=self.rows,
-            )
         self.pictures = self.batch * recipe.micro_batches
         self.steps_per_epoch = self.data.items // self.pictures
-        if not self.steps_per_epoch:
-            micro_batch_text = f" x {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
-            raise UsageError(
-                f"a batch of {self.batch}{micro_batch_text} is larger than the data set, which has {self.data.items} "
-                f"pictures; choose a batch of at most {self.data.items} pictures in all",
-                kind="batch-too-large",
-                subject=self.data.name,
-                value=self.pictures,
-                allowed=self.data.items,
-            )
+        self._require_fitting_data()
         steps = started_steps(self.options) or self.steps_per_epoch * options.epochs or recipe.steps
         self.recipe = replace(recipe, steps=steps, dtype="bf16" if options.precision == "bf16" else "f32")
         self.name = options.resolved_backend()
@@ -128,6 +108,31 @@ class Trainer(TrainingState):
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
         self.communicator: Communicator | None = None
+
+    def _require_fitting_data(self) -> None:
+        """Raise UsageError for data with targets other than the loss needs, and for less data than one batch."""
+        recipe = self.options.recipe
+        self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
+        if recipe.loss == "cross_entropy" and self.rows != self.data.targets_per_item:
+            raise UsageError(
+                f"--data {self.data.name}: this data set has {self.data.targets_per_item} classes for each item, and "
+                f"the output of {self.network.name} has {self.rows} rows of scores for each item; choose another data "
+                "set or network: opbench net list",
+                kind="other-targets",
+                subject=self.data.name,
+                value=self.data.targets_per_item,
+                allowed=self.rows,
+            )
+        if not self.steps_per_epoch:
+            micro_batch_text = f" x {recipe.micro_batches} micro-batches" if recipe.micro_batches > 1 else ""
+            raise UsageError(
+                f"a batch of {self.batch}{micro_batch_text} is larger than the data set, which has {self.data.items} "
+                f"pictures; choose a batch of at most {self.data.items} pictures in all",
+                kind="batch-too-large",
+                subject=self.data.name,
+                value=self.pictures,
+                allowed=self.data.items,
+            )
 
     def _torch_comparison(self) -> TorchComparison:
         """Return the data of the first step for a comparison with PyTorch."""
@@ -212,7 +217,7 @@ class Trainer(TrainingState):
 
     # Running ----------------------------------------------------------------------------------------------------------
 
-    def run(self, tell: Callable[[TrainingProgress], None] = lambda standing: None) -> TrainingRecord:
+    def run(self, tell: Callable[[TrainingProgress], None] = lambda progress: None) -> TrainingRecord:
         """Train to the end and return the record; checkpoints are written into the options' folder.
 
         Raises UsageError for a checkpoint of another training, NotFinite for a loss that is NaN or infinite.
@@ -361,18 +366,20 @@ class Trainer(TrainingState):
             seconds = time.perf_counter() - began_s - evaluation_s
             self._save(network, step, log)
         rate = (self.step - first_step) * self.pictures / max(seconds, 1e-9)
-        if self.group is None:
-            times, comparison = self.torch_comparison.measure(network, step, self.backend)
-            record = training_record(self, step, times, rate)
-            record = replace(record, comparison=comparison)
-        elif isinstance(self.backend, TimedBackend):
-            exchanged = exchange_times(step, self.group.gather)
-            times = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
-            record = replace(training_record(self, step, times, rate), exchange=exchanged)
-        else:
-            record = training_record(self, step, StepTimes(), rate)
+        record = self._measured_record(network, step, rate)
         store_training_record(record, self.options.out)
         return record
+
+    def _measured_record(self, network: Network, step: Step, rate: float) -> TrainingRecord:
+        """Measure the step and return the record of the training; ranks compare nothing with PyTorch."""
+        if self.group is None:
+            times, comparison = self.torch_comparison.measure(network, step, self.backend)
+            return replace(training_record(self, step, times, rate), comparison=comparison)
+        if not isinstance(self.backend, TimedBackend):
+            return training_record(self, step, StepTimes(), rate)
+        exchanged = exchange_times(step, self.group.gather)
+        times = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
+        return replace(training_record(self, step, times, rate), exchange=exchanged)
 
     def _collect_losses(self, network: Network, step: Step, log: LossLog) -> None:
         """Read the losses of the new steps, append them to the file, and raise NotFinite for a NaN or an infinity."""
