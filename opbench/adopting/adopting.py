@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.matching import FILE_NAME_SCORE, MIN_SCORE, Match, nearest_operators, rank_operators, words_of
+from opbench.adopting.matching import Match
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile, read_file, require_kernels
 from opbench.adopting.proposal import Proposal
+from opbench.adopting.ranking import FILE_NAME_SCORE, MIN_SCORE, nearest_operators, rank_operators, words_of
 from opbench.errors import Location, Unreadable, UsageError, unknown_name
 from opbench.kernels.folders import Catalog
 from opbench.kernels.header_text import OPENING_LINE

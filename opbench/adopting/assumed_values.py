@@ -9,7 +9,6 @@ from dataclasses import replace
 from opbench.adopting.host_launches import parameter_of, plain_name
 from opbench.adopting.host_program import HostProgram, program_of
 from opbench.adopting.host_values import HostValues
-from opbench.adopting.matching import NON_INTEGER_TYPE
 from opbench.adopting.parsed_file import ParsedFile
 from opbench.adopting.proposal import Proposal
 from opbench.errors import UsageError
@@ -78,7 +77,7 @@ def assume_sizes(values: HostValues, proposal: Proposal, only_size: int) -> None
 def _external_names(values: HostValues) -> Iterable[str]:
     """Yield the parameters and command-line options that have no size in the file."""
     for parameter in values.program.parameters:
-        if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type):
+        if parameter.is_whole_number:
             yield parameter.name
     yield from filter(values.is_without_size, values.program.option_expressions)
 
@@ -178,11 +177,7 @@ def _assumed_host_source(file: ParsedFile) -> str:
             )
         parameters_of_kernel = [parameter for parameter in map(parameter_of, kernel.parameters()) if parameter.name]
         parameters |= {parameter.name: f"{parameter.type} {parameter.name}" for parameter in parameters_of_kernel}
-        size_names = [
-            parameter.name
-            for parameter in parameters_of_kernel
-            if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type)
-        ]
+        size_names = [parameter.name for parameter in parameters_of_kernel if parameter.is_whole_number]
         first_size = size_names[0] if size_names else "1024"
         configuration = f"({first_size} + 255) / 256, 256"
         if "y" in dimensions:

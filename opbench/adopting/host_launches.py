@@ -66,6 +66,10 @@ class HostLaunch:
         return split(tokens_of(self.template)[1:-1], ",")
 
 
+NON_INTEGER_TYPE = re.compile(r"\b(float|double|bool|half|__half|bfloat16|Tensor)\b")
+"""Matches types of numbers with a fraction, of truth values and of tensors."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a kernel."""
@@ -74,6 +78,11 @@ class Parameter:
     type: str
     is_pointer: bool
     is_const: bool
+
+    @property
+    def is_whole_number(self) -> bool:
+        """Return whether the parameter is a number without a fraction, such as a size."""
+        return not (self.is_pointer or self.texture_kind or NON_INTEGER_TYPE.search(self.type))
 
     @property
     def texture_kind(self) -> str:

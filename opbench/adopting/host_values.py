@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from opbench.adopting.host_launches import number_of
 from opbench.adopting.host_program import HostProgram
-from opbench.adopting.matching import NON_INTEGER_TYPE
 from opbench.adopting.parsed_file import LaunchedKernel
 from opbench.adopting.proposal import grid_components
 from opbench.errors import UsageError
@@ -78,7 +77,7 @@ class HostValues:
         for launched_kernel in self.launched_kernels:
             yield from launched_kernel.host_launch.configuration[:3]
             for parameter, argument in launched_kernel.argument_pairs:
-                if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type):
+                if parameter.is_whole_number:
                     yield argument
 
     def variables_in(self, *expressions: Sequence[Token]) -> set[str]:

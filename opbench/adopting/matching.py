@@ -1,4 +1,4 @@
-"""Find the operator that a kernel computes, from the kernel's pointers, name, formula and sizes."""
+"""Match a kernel's parameters with the tensors and axes of one operator, and find what contradicts the match."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from opbench.adopting.stores import ADDED
 from opbench.kernels.operator import Operator
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.torch_task import TorchOperator
-from opbench.source.tokens import words
 
-NON_INTEGER_TYPE = r"\b(float|double|bool|half|__half|bfloat16|Tensor)\b"
 COUNT_NAMES = frozenset(
     ("n", "size", "len", "length", "num", "count", "numelements", "num_elements", "total", "nelem", "elements", "numel")
 )
@@ -37,54 +35,6 @@ AXIS_NAMES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Axes that a size parameter can stand for, by the parameter's lower-case name without underscores."""
 OUTPUT_NAMES = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
-OPERATOR_ALIASES = {
-    "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
-    "matrixmultiply": "matmul", "matrixmultiplication": "matmul", "matmult": "matmul", "matrixmult": "matmul",
-    "vecadd": "add", "vectoradd": "add", "addvectors": "add", "vectadd": "add", "matrixadd": "add", "matadd": "add",
-    "sumarrays": "add", "vectoraddition": "add", "vecsum": "add", "vectorsum": "add", "reduce": "sum",
-    "reduction": "sum", "maxpool": "maxpool2d", "avgpool": "avgpool2d", "batchnorm": "batchnorm2d", "conv": "conv2d",
-    "convolution": "conv2d", "memcpy": "copy", "upsample": "upsample2d", "transposed": "transpose",
-    "matrixtranspose": "transpose", "transposematrix": "transpose",
-}  # fmt: skip
-"""Operators by the names that kernels often have for them."""
-EXCLUDING_WORDS = words(
-    """
-    leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
-    spmv scan prefix depthwise masked causal backward bwd grad gradient gradients int8 quant quantized fp8 complex
-    leakyrelu prelu relu6 gelu bias scale scaled square squared cube
-    mul multiply sub subtract div divide norm histogram segmented batched strided warmup oned threed
-    """
-)
-"""Words that mean another computation if they stand next to an operator in a kernel's name, as in log_softmax."""
-EXCLUDING_WORDS_BY_OPERATOR: Mapping[str, frozenset[str]] = {
-    "matmul": words("vector vec mv matvec"),
-    "transpose": words("conv convolution"),
-}
-"""Words in a kernel's name that mean another computation than one operator, by the operator's name."""
-FUSED_WORDS = frozenset(("add", "relu", "softmax"))
-"""Operators that a kernel fuses with another one if its name has both."""
-FORMULA_OPERATORS = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
-"""Operators that are excluded if the kernel's stores have the formula of another operator."""
-ARITHMETIC_OPERATORS = FORMULA_OPERATORS - {"softmax"}
-"""Operators that call no mathematical function, and take no number from the host other than a factor of 1."""
-MATHEMATICS = re.compile(
-    r"(__)?(sin|cos|tan|sinh|cosh|tanh|asin|acos|atan|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|rsqrt|cbrt"
-    r"|erf|erfc|hypot|fmod|sincos|sinpi|cospi)f?"
-)
-"""Mathematical functions of CUDA."""
-KERNEL_NAME_SCORE, WORD_IN_NAME_SCORE, FILE_NAME_SCORE, FORMULA_SCORE, TENSOR_NAME_SCORE, SIZES_SCORE = (
-    5.0,
-    4.0,
-    2.0,
-    4.0,
-    0.5,
-    1.0,
-)
-"""The score that each kind of evidence adds to a match."""
-MIN_SCORE = 2.5
-"""The lowest score at which an operator is chosen that the user did not request."""
-MAX_SUGGESTIONS = 3
-"""The greatest number of nearest operators in an error message."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +85,14 @@ class Match:
     evidence: list[str] = field(default_factory=list)
     score: float = 0.0
 
+    def guess(self, subject: str, value: str, reason: str) -> None:
+        """Add a guess."""
+        self.guesses.append(Guess(subject, value, (reason,)))
+
+    def contradict(self, kind: str, name: str, text: str) -> None:
+        """Add a contradiction; see `Contradiction` for its kinds."""
+        self.contradictions.append(Contradiction(kind, name, text))
+
     @property
     def operator(self) -> str:
         """Return the operator's name."""
@@ -156,45 +114,6 @@ def tensor_axes(problem: Operator) -> list[str]:
     """Return the axes in the shapes of tensors, in declared order."""
     used_axes = {axis for shape in (*problem.inputs.values(), *problem.outputs.values()) for axis in shape.split()}
     return [name for name, value in problem.axes.items() if isinstance(value, int) and name in used_axes]
-
-
-def rank_operators(summary: KernelSummary, file_stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
-    """Return one match for each operator, most likely first, and those with a contradiction last.
-
-    `file_stem` is the file's name without its suffix.
-    """
-    result = []
-    for operator in operators.values():
-        matches = [match_problem(summary, problem) for problem in _tensor_signatures(operator)]
-        best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
-        _add_evidence(best, summary, file_stem, operators.keys())
-        result.append(best)
-    return sorted(result, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing_axes)))
-
-
-def nearest_operators(ranked: Sequence[Match], summary: KernelSummary) -> list[str]:
-    """Return the names of the operators whose tensors and names are most similar to the kernel's, for a message."""
-
-    def distance(candidate: Match) -> tuple[float, float]:
-        read_count, written_count = len(summary.pointers) - len(summary.store_kinds), len(summary.store_kinds)
-        tensor_difference = abs(len(candidate.problem.inputs) - read_count) + abs(
-            len(candidate.problem.outputs) - written_count
-        )
-        return tensor_difference - candidate.score, tensor_difference
-
-    return [candidate.operator for candidate in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
-
-
-def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
-    """Return one problem for each set of tensors and dtypes of an operator, the default one first."""
-    defaults, signatures = operator.modes(), dict[tuple[object, ...], Operator]()
-    examples = operator.all_examples(operator.choices.get("dtype", ()))
-    problems = sorted(examples, key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
-    for problem in problems:
-        key = (tuple(problem.inputs.items()), tuple(problem.outputs.items()), problem.storage)
-        if sum(problem.axes[k] != d for k, d in defaults.items()) <= 2:
-            signatures.setdefault(key, problem)
-    return list(signatures.values()) or problems[:1]
 
 
 # Tensors ----------------------------------------------------------------------------------------------------------
@@ -306,7 +225,7 @@ def _output_pointers(candidate: Match, summary: KernelSummary, outputs: Sequence
     chosen = named if len(named) == len(outputs) else writable[len(writable) - len(outputs) :]
     if summary.pointers:
         reason = "by its name" if chosen is named else "by its position among the parameters"
-        candidate.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (reason,)))
+        candidate.guess("the output", ", ".join(p.name for p in chosen) or "none", reason)
     return chosen
 
 
@@ -319,11 +238,7 @@ def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
     Choices other than by name are added to the match's guesses.
     """
     problem = candidate.problem
-    size_parameters = [
-        p
-        for p in summary.parameters
-        if not (p.is_pointer or p.texture_kind or re.search(NON_INTEGER_TYPE, p.type)) and p.name
-    ]
+    size_parameters = [p for p in summary.parameters if p.is_whole_number and p.name]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
     tensor_axis_names = tensor_axes(problem)
     for size_parameter in size_parameters:
@@ -339,9 +254,7 @@ def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
     ):
         output_size = f"{next(iter(problem.outputs))}_size"
         candidate.axis_by_parameter = {size_parameters[0].name: output_size}
-        candidate.guesses.append(
-            Guess(size_parameters[0].name, output_size, ("it is the only size, and its name is that of a count",))
-        )
+        candidate.guess(size_parameters[0].name, output_size, "it is the only size, and its name is that of a count")
     elif len(axes) == 1 and len(size_parameters) > 1 and "y" in summary.body_names:
         candidate.axis_by_parameter = {}  # They are rows and columns; buffers give their product.
     elif len(axes) == 1 and size_parameters and not candidate.axis_by_parameter:
@@ -357,9 +270,7 @@ def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
     ):
         candidate.axis_by_parameter = {size_parameters[0].name: tensor_axis_names[0]}
         candidate.equal_axes = dict.fromkeys(tensor_axis_names[1:], tensor_axis_names[0])
-        candidate.guesses.append(
-            Guess(size_parameters[0].name, " = ".join(tensor_axis_names), ("it is the only size",))
-        )
+        candidate.guess(size_parameters[0].name, " = ".join(tensor_axis_names), "it is the only size")
     elif len(candidate.axis_by_parameter) < len(size_parameters) == len(axes):
         unmatched_axes = [axis for axis in axes if axis not in candidate.axis_by_parameter.values()]
         unmatched_parameters = [p for p in size_parameters if p.name not in candidate.axis_by_parameter]
@@ -373,7 +284,7 @@ def _match_sizes(candidate: Match, summary: KernelSummary) -> None:
         ]
     elif not candidate.axis_by_parameter and len(size_parameters) == 1 and "cols" in axes:
         candidate.axis_by_parameter = {size_parameters[0].name: "cols"}
-        candidate.guesses.append(Guess(size_parameters[0].name, "cols", ("it is the only size",)))
+        candidate.guess(size_parameters[0].name, "cols", "it is the only size")
 
 
 def _order_matmul(candidate: Match, summary: KernelSummary) -> None:
@@ -395,7 +306,7 @@ def _order_matmul(candidate: Match, summary: KernelSummary) -> None:
     axis = candidate.axis_by_parameter.get(name, "")
     if axis == "m" and not candidate.equal_axes and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} elements apart: it is column-major, and matmul's output is row-major"
-        candidate.contradictions.append(Contradiction("layout", "out", text))
+        candidate.contradict("layout", "out", text)
     elif axis and len(set(candidate.axis_by_parameter.values())) == 3:
         k_sizes = {
             _row_and_stride(i, candidate.axis_by_parameter)[1]
@@ -447,7 +358,7 @@ def _contradict_columns(candidate: Match, summary: KernelSummary, index: str) ->
                 text = (
                     f"'{pointer}' is read at index {load_index}: it is column-major, and matmul's {tensor} is row-major"
                 )
-                candidate.contradictions.append(Contradiction("layout", tensor, text))
+                candidate.contradict("layout", tensor, text)
                 break
 
 
@@ -490,7 +401,7 @@ def _order_transpose(candidate: Match, summary: KernelSummary) -> None:
             f"the rows of the input and of the output are both {output_stride} elements apart, "
             "which is a transpose only of a square matrix"
         )
-        candidate.contradictions.append(Contradiction("layout", "out", text))
+        candidate.contradict("layout", "out", text)
     elif candidate.axis_by_parameter[output_stride] == "cols":
         reason = f"the output's rows are {output_stride} elements apart, the input's {input_stride}"
         _set_axes(candidate, {output_stride: ("rows", reason), input_stride: ("cols", reason)})
@@ -508,7 +419,7 @@ def _contradict_strides(candidate: Match, summary: KernelSummary) -> None:
         padded = re.search(r"\*\((\w+)\+\w+\)|\((\w+)\+\w+\)\*", index)
         if padded and (name := padded[1] or padded[2]) in candidate.axis_by_parameter:
             text = f"rows are longer than {name} elements (index {index}); {candidate.operator} has no padded rows"
-            candidate.contradictions.append(Contradiction("layout", name, text))
+            candidate.contradict("layout", name, text)
             return
 
 
@@ -519,7 +430,7 @@ def _add_contradictions(
     candidate: Match, summary: KernelSummary, inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
     """Add the contradictions between a kernel's pointers and a problem's tensors: number, accesses, element types."""
-    add = candidate.contradictions.append
+    add = candidate.contradict
     pointer_by_tensor = {tensor: name for name, tensor in candidate.tensor_by_pointer.items()}
     problem, pointers = candidate.problem, summary.pointers
     unmatched = [
@@ -529,19 +440,15 @@ def _add_contradictions(
     ]
     if unmatched or len(pointers) < 1 <= len([*inputs, *outputs]):
         pointer_count = f"the kernel has {units.count_noun(len(pointers), 'pointer')}"
-        add(
-            Contradiction(
-                "tensors", unmatched[0] if unmatched else "", f"{pointer_count}, {problem.name} {_tensor_list(problem)}"
-            )
-        )
+        add("tensors", unmatched[0] if unmatched else "", f"{pointer_count}, {problem.name} {_tensor_list(problem)}")
     updated = {*problem.in_place.values()} if candidate.in_place == ("", "") else set()
     updated |= {candidate.in_place[1]} if candidate.in_place and candidate.in_place[1] else set()
     for tensor in (*inputs, *outputs):
         if tensor not in pointer_by_tensor and tensor not in updated and pointers and not unmatched:
-            add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
+            add("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}")
     for name in candidate.workspace_pointers:
         if name not in summary.store_kinds or name in summary.read_before_store:
-            add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it"))
+            add("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it")
     for name, tensor in candidate.tensor_by_pointer.items() if summary.body_names else ():
         is_updated = tensor in updated or bool(candidate.in_place and tensor in problem.outputs)
         candidate.contradictions += _access_contradictions(summary, problem, name, tensor, is_updated)
@@ -550,11 +457,7 @@ def _add_contradictions(
         c_type = summary.element_types.get(name, "")
         dtype = dtype_of(c_type).replace("u16", "")  # u16 can have the bits of an f16.
         if dtype and tensor in dtypes and dtype != dtypes[tensor]:
-            add(
-                Contradiction(
-                    "element type", tensor, f"'{name}' is {c_type}*, and {problem.name}'s {tensor} is {dtypes[tensor]}"
-                )
-            )
+            add("element type", tensor, f"'{name}' is {c_type}*, and {problem.name}'s {tensor} is {dtypes[tensor]}")
 
 
 def _access_contradictions(
@@ -593,93 +496,6 @@ def _access_contradictions(
 
 def _tensor_list(problem: Operator) -> str:
     return f"has {', '.join(problem.inputs)} → {', '.join(problem.outputs)}"
-
-
-# Evidence ---------------------------------------------------------------------------------------------------------
-
-
-def words_of(name: str) -> list[str]:
-    """Return the lower-case words of a name: `vectorAdd_v2` → vector, add, v, 2; `conv1d` keeps its `1d`."""
-    text = re.sub(r"(?<![0-9A-Za-z])?([123])([dD])(?![a-z])", r"_\1d_", name)
-    return [part.lower() for part in re.findall(r"[123]d|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)]
-
-
-def named_operator(name: str, operator_names: Collection[str]) -> tuple[str, frozenset[str]]:
-    """Return the operator that a name contains, and the words that name it; "" and no words if there is none."""
-    name_words = words_of(name)
-    spans = [(i, j) for i in range(len(name_words)) for j in range(len(name_words), i, -1)]
-    for i, j in sorted(spans, key=lambda span: -sum(map(len, name_words[span[0] : span[1]]))):
-        for joined in ("".join(name_words[i:j]), "_".join(name_words[i:j])):
-            operator = OPERATOR_ALIASES.get(joined, joined)
-            if operator in operator_names:
-                return operator, frozenset(name_words[i:j])
-    return "", frozenset()
-
-
-def _add_evidence(candidate: Match, summary: KernelSummary, file_stem: str, operator_names: Collection[str]) -> None:
-    """Add the evidence for an operator and its score to a match; another name or formula is a contradiction."""
-    problem, name = candidate.problem, candidate.operator
-
-    def add(score: float, text: str) -> None:
-        candidate.score += score
-        candidate.evidence.append(text)
-
-    named, used_words = named_operator(summary.name, operator_names)
-    if named == name:
-        add(
-            KERNEL_NAME_SCORE if set(words_of(summary.name)) <= used_words | {"kernel"} else WORD_IN_NAME_SCORE,
-            f"the kernel is named {summary.name}",
-        )
-        foreign = [w for w in words_of(summary.name) if w in EXCLUDING_WORDS and w not in used_words and w not in name]
-        foreign += [w for w in words_of(summary.name) if w in EXCLUDING_WORDS_BY_OPERATOR.get(name, ())]
-        foreign += [w for w in words_of(summary.name) if w in ("1d", "3d") and "2d" in name]
-        foreign += [w for w in words_of(summary.name) if w not in used_words and w in FUSED_WORDS - {name}]
-        if foreign:
-            candidate.contradictions.append(
-                Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which is not part of {name}")
-            )
-    elif not named and (named_by_file := named_operator(file_stem, operator_names))[0] == name:
-        add(FILE_NAME_SCORE, f"the file is named {file_stem}")
-        others = (w for w in (*words_of(summary.name), *words_of(file_stem)) if w not in named_by_file[1])
-        if foreign := [w for w in others if w in EXCLUDING_WORDS and not name.startswith(w)]:
-            text = f"the name of the kernel or the file says '{foreign[0]}', which is not part of {name}"
-            candidate.contradictions.append(Contradiction("name", foreign[0], text))
-    formula, description = _formula_operator(summary)
-    if formula == name:
-        add(FORMULA_SCORE, f"it {description}")
-    elif formula and name in FORMULA_OPERATORS:
-        candidate.contradictions.append(
-            Contradiction("formula", formula, f"the kernel {description}, which is not {name}")
-        )
-    functions = (
-        sorted(word for word in summary.reachable_names if MATHEMATICS.fullmatch(word))
-        if name in ARITHMETIC_OPERATORS
-        else []
-    )
-    if functions:
-        text = f"the kernel calls {functions[0]}(), which {name} does not need"
-        candidate.contradictions.append(Contradiction("formula", functions[0], text))
-    matched = [n for n, tensor in candidate.tensor_by_pointer.items() if plain_parameter_name(n) == tensor]
-    if matched:
-        add(TENSOR_NAME_SCORE * len(matched), f"parameters have the names of its tensors: {', '.join(matched)}")
-    if not candidate.missing_axes and not candidate.contradictions:
-        add(
-            SIZES_SCORE,
-            f"{len(candidate.tensor_by_pointer)} tensors and the sizes {', '.join(tensor_axes(problem))} match",
-        )
-
-
-def _formula_operator(summary: KernelSummary) -> tuple[str, str]:
-    """Return the operator of a kernel's formula, and a clause that describes it; two empty strings if unknown."""
-    if summary.formula == "same":
-        size_names = {p.name for p in summary.parameters if not (p.is_pointer or p.texture_kind)}
-        if summary.is_moved and size_names and not size_names & summary.multiplied_names:
-            return "", ""  # Such as a reversal: a transpose multiplies an index by a size.
-        return (
-            ("transpose", "stores what it reads at another index") if summary.is_moved else ("copy", "copies elements")
-        )
-    descriptions = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
-    return summary.formula, descriptions.get(summary.formula, "")
 
 
 def axis_defaults(problem: Operator) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from opbench.adopting.host_launches import HostLaunch, Parameter, definitions, number_of, plain_name
 from opbench.adopting.host_structs import ParameterArguments, typed_value
 from opbench.adopting.host_textures import HostTexture, textures_of
-from opbench.adopting.matching import ARITHMETIC_OPERATORS, Match, tensor_axes
+from opbench.adopting.matching import Match, tensor_axes
 from opbench.adopting.operator_sizes import LaunchSizes
 from opbench.adopting.parsed_file import LaunchedKernel, ParsedFile
 from opbench.adopting.proposal import (
@@ -22,6 +22,7 @@ from opbench.adopting.proposal import (
     template_arguments,
     template_text,
 )
+from opbench.adopting.ranking import ARITHMETIC_OPERATORS
 from opbench.adopting.stores import ADDED
 from opbench.kernels.memory_header import table_of
 from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, plain_name
 from opbench.adopting.host_program import HostProgram, product
-from opbench.adopting.matching import NON_INTEGER_TYPE, Match, axis_defaults, tensor_axes
+from opbench.adopting.matching import Match, axis_defaults, tensor_axes
 from opbench.adopting.parsed_file import LaunchedKernel
 from opbench.adopting.proposal import Proposal, grid_components
 from opbench.errors import OpbenchError
@@ -418,11 +418,7 @@ class LaunchSizes:
 
     def _contradict_row_column_product(self, launch: HostLaunch, values_by_name: Mapping[str, Sequence[Token]]) -> None:
         """Add a contradiction for rows and columns whose product is less than the number of elements."""
-        size_arguments = [
-            g
-            for p, g in self._arguments_of(launch)
-            if not (p.is_pointer or p.texture_kind or re.search(NON_INTEGER_TYPE, p.type))
-        ]
+        size_arguments = [g for p, g in self._arguments_of(launch) if p.is_whole_number]
         if self.match.axis_by_parameter or len(size_arguments) < 2 or len(self.required_sizes) != 1:
             return
         with contextlib.suppress(UnsupportedExpression):

@@ -29,7 +29,7 @@ def _counterexample(file: Path, proposal: Proposal, catalog: Catalog) -> str:
     If the kernel has the operator's name and nothing was guessed, no case is tried: then the kernel itself is wrong.
     """
     from opbench import api
-    from opbench.adopting.matching import words_of
+    from opbench.adopting.ranking import words_of
     from opbench.running.targets import cases_to_check
 
     has_operator_name = set(words_of(proposal.kernel)) <= {*words_of(proposal.operator), "kernel"}
