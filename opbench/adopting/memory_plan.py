@@ -323,28 +323,13 @@ class _Planner:
     def _reduce(self) -> dict[str, int]:
         """Reduce the largest sizes until few accesses are left; return the reduced sizes with their original values."""
         original_sizes: dict[str, int] = {}
-        divisors = {
-            component
-            for launch_template in self.launches
-            for component in self._geometry(launch_template)[1]
-            if component > 1
-        }
-        for first, second in (
-            pair
-            for launch_template in self.launches
-            for expression_text in launch_template.grid
-            for pair in DIVISORS.findall(expression_text)
-        ):
-            divisor = int(first or second) if (first or second).isdigit() else self.sizes.get(first or second, 1)
-            divisors |= (
-                {divisor} if 1 < divisor <= MAX_DIVISOR else set()
-            )  # The tile of a block divides the reduced sizes.
+        divisor = math.lcm(*self._divisors())
         for _ in range(MAX_HALVINGS):
             if self._access_count() <= REDUCED_ACCESSES:
                 break
             names = self._reducible()
             for value in sorted({self.sizes[name] for name in names}, reverse=True):
-                reduced = _reduced_size(value, math.lcm(*divisors))
+                reduced = _reduced_size(value, divisor)
                 if reduced >= MIN_REDUCED_SIZE:
                     equal_sizes = [name for name in names if self.sizes[name] == value]  # Equal sizes stay equal.
                     original_sizes |= {name: value for name in equal_sizes if name not in original_sizes}
@@ -358,6 +343,17 @@ class _Planner:
             )
             self.notes.append(f"sizes reduced so that a run takes some seconds: {changes}")
         return original_sizes
+
+    def _divisors(self) -> set[int]:
+        """Return the sides of blocks and the divisors of grids: tiles, which must divide reduced sizes."""
+        result: set[int] = set()
+        for launch_template in self.launches:
+            result |= {side for side in self._geometry(launch_template)[1] if side > 1}
+            for first, second in DIVISORS.findall(" ".join(launch_template.grid)):
+                text = first or second
+                divisor = int(text) if text.isdigit() else self.sizes.get(text, 1)
+                result |= {divisor} if 1 < divisor <= MAX_DIVISOR else set()
+        return result
 
     def _edits(self) -> list[tuple[int, int, str]]:
         """Return the replacements in the file's text for sizes that were reduced."""
