@@ -11,7 +11,7 @@ import click
 
 from opbench import units
 from opbench.cli.options import json_option
-from opbench.cli.run import stdout_console
+from opbench.cli.run import line_printer, stdout_console
 from opbench.results.agreement import Agreement, CountComparison, Summary
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: b
 
 def print_agreement(agreement: Agreement, console: Console) -> None:
     """Print how many counts agree, which do not, and which cases could not be compared."""
-    from rich.text import Text
-
     from opbench.report.agreement import verdict_sentences
     from opbench.results.agreement import (
         corrected_comparisons,
@@ -58,8 +56,7 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     )
     from opbench.tables import align_columns
 
-    def print_line(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
+    print_line = line_printer(console)
 
     def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
         for number, line in enumerate(align_columns(head, rows, left)):

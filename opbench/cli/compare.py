@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from opbench.cli.options import Number, cases_option, json_option, page_option
-from opbench.cli.run import show_and_exit, stdout_console
+from opbench.cli.run import line_printer, show_and_exit, stdout_console
 from opbench.results.comparison import RunComparison, compare_runs
 
 STYLES = {"BROKEN": "bold red", "SLOWER": "red", "UNDECIDED": "yellow", "MORE TRAFFIC": "yellow", "FASTER": "green",
@@ -86,8 +86,6 @@ def _print(run_comparison: RunComparison, layout: str, show_all: bool) -> None:
     elif layout == "markdown":
         click.echo(report_text.to_markdown(run_comparison), nl=False)
     else:
-        from rich.text import Text
-
-        console = stdout_console()
+        print_line = line_printer(stdout_console())
         for line, change in report_text.comparison_lines(run_comparison, show_all):
-            console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)
+            print_line(line, STYLES.get(str(change), ""))

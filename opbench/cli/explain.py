@@ -16,7 +16,7 @@ from opbench import units
 from opbench.cli import completion
 from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
-from opbench.cli.run import stdout_console
+from opbench.cli.run import line_printer, stdout_console
 from opbench.errors import EXIT_WRONG
 from opbench.insight.diagnosis import group_by_advice, group_headline
 from opbench.insight.explain import AnnotatedFile, Explanation, Figure
@@ -198,7 +198,7 @@ def print_side_by_side(
     from opbench.report.own_variants import sentences
     from opbench.tables import align_columns
 
-    print_line = _line_printer(console)
+    print_line = line_printer(console)
     problems: dict[tuple[str, str], list[ExplainedKernel]] = {}
     for explained_kernel in explained_kernels:
         problems.setdefault((explained_kernel.operator, explained_kernel.problem), []).append(explained_kernel)
@@ -241,7 +241,7 @@ def _count_cells(summary: TrafficSummary | None) -> list[str]:
 
 def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Console) -> None:
     """Print what to change first, then the worst problems, then each source file with its counts before each line."""
-    print_line = _line_printer(console)
+    print_line = line_printer(console)
     print_line(explanation.case, "bold")
     print_line(explanation.title, "dim")
     print_line()
@@ -260,16 +260,6 @@ def print_explanation(explanation: Explanation, advised: CaseAdvice, console: Co
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled_accesses}
     for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         print_line(legend_line, "dim")
-
-
-def _line_printer(console: Console) -> Callable[..., None]:
-    """Return a function that prints a line of text in a style; only the terminal itself may wrap the line."""
-    from rich.text import Text
-
-    def print_line(text: str = "", style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
-
-    return print_line
 
 
 def _width(console: Console) -> int:

@@ -400,3 +400,13 @@ def stdout_console() -> Console:
             raise BrokenPipeError
 
     return StdoutConsole()
+
+
+def line_printer(console: Console) -> Callable[..., None]:
+    """Return a function that prints a line of text in a style; only the terminal itself may wrap the line."""
+    from rich.text import Text
+
+    def print_line(text: str = "", style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    return print_line
