@@ -151,7 +151,7 @@ def test_what_is_guessed_is_said(tmp_path: Path) -> None:
         (ADD.replace("vectorAdd", "blur"), {}, "no operator fits kernel 'blur'"),
         (ADD, {"operator": "ad"}, "unknown operator 'ad'; did you mean 'add'?"),
         (ADD, {"kernel": "vectorAd"}, "unknown kernel 'vectorAd'; did you mean 'vectorAdd'?"),
-        ("int main() {}", {}, "defines no __global__ function that opbench can read"),
+        ("int main() {}", {}, "contains no __global__ function"),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path, text: str, wanted: dict[str, str], words: str) -> None:

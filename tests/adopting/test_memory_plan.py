@@ -199,7 +199,7 @@ def test_a_size_that_fills_one_block_is_named_with_a_larger_one(tmp_path: Path) 
         ('#include "kernels.cuh"\nint main() { run(); }\n', "'kernels.cuh' was not found"),
         ("#include <kernels.cuh>\nint main() { run(); }\n", "'kernels.cuh' was not found"),
         ("int main() { thrust::device_vector<int> x(9); thrust::sort(x.begin(), x.end()); }\n", "thrust::sort"),
-        ("int main() {}\n", "write the kernel's header by hand"),
+        ("int main() {}\n", "copy a shipped kernel"),
     ],
 )
 def test_a_file_without_a_kernel_is_refused_with_the_place_of_its_work(tmp_path: Path, text: str, part: str) -> None:
