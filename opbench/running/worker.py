@@ -34,7 +34,9 @@ from opbench.running.protocol import (
     RequestFailed,
 )
 
-SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
+SHARED_VARIABLE = re.compile(
+    r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR|(?:OPENBLAS|OMP|MKL)_NUM_THREADS"
+)
 """Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
 hold secrets."""
 AnswerType = TypeVar("AnswerType")

@@ -146,6 +146,7 @@ def test_a_line_that_reads_other_files_or_misleads_is_refused(line: str, tmp_pat
 
 def test_a_worker_of_strangers_has_no_secret_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret-5ec2e7")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     worker = Worker(OpenBackend("cpu", untrusted=True), tmp_path / "worker.log")
     try:
         worker.start()
@@ -154,6 +155,7 @@ def test_a_worker_of_strangers_has_no_secret_variable(tmp_path: Path, monkeypatc
     finally:
         worker.end()
     assert b"secret-5ec2e7" not in environment and b"PATH=" in environment
+    assert b"OPENBLAS_NUM_THREADS=1" in environment
 
 
 def test_the_compilers_folder_is_never_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
