@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep what was collected out of the garbage collections during tests, each of which would take half a second."""
     gc.freeze()
+    gc.set_threshold(20_000)  # few tests leave cycles, so that a collection each 700 objects frees nearly nothing
     gc.enable()
 
 
