@@ -7,7 +7,7 @@ import fnmatch
 import functools
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -332,6 +332,17 @@ def _macro_text(name: str, value: expression.ExpressionValue) -> str:
 def _dim3(values: list[int]) -> Dim3:
     x, y, z = (*values, 1, 1, 1)[:3]
     return (x, y, z)
+
+
+def fitting_cases(variants: Iterable[Variant], problems: Collection[Operator]) -> list[Case]:
+    """Return the cases of all configs of the variants on the problems that they accept, ordered by variant."""
+    return [
+        Case(variant, config, problem)
+        for variant in variants
+        for problem in problems
+        for config in variant.configs
+        if variant.unmet_requirement(problem, config) is None
+    ]
 
 
 def is_named(case: str, pattern: str) -> bool:

@@ -147,6 +147,18 @@ class Catalog:
             self._variants_by_operator[operator] = tuple(self._variants(operator))
         return list(self._variants_by_operator[operator])
 
+    def choosable_variants(self, operator: str, *, libraries: bool = False) -> list[Variant]:
+        """Return the variants that opbench may choose by itself; with `libraries`, also those that call a library.
+
+        Each gives the same bits in every run. A kernel that only updates its output is excluded: the memory of a
+        network has no initial value there.
+        """
+        return [
+            variant
+            for variant in self.variants(operator)
+            if variant.reproducible and (libraries if variant.is_library else not variant.in_place)
+        ]
+
     def _variants(self, operator: str) -> list[Variant]:
         self.operator_file(operator)
         variants_by_name: dict[str, Variant] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
 from opbench.case_names import CASE_NAME
 from opbench.checking.huge import huge_problems, long_problems
 from opbench.errors import UsageError, unknown_name
-from opbench.kernels.case import Case, select
+from opbench.kernels.case import Case, fitting_cases, select
 from opbench.kernels.folders import Catalog, folder_error
 from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator
@@ -148,14 +148,14 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
             return first_fitting
     examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
-    cases = _fitting_cases(variants, problems)
+    cases = fitting_cases(variants, problems)
     if not cases:
         problem_of = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
         if pattern or not problem_of:
             named_sizes = [pattern] if pattern.startswith("(") else []
             refusal = no_problem_message("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
             raise UsageError(f"{target}: {refusal}", kind="unsupported-problem", subject=target)
-        cases = [case for p, v in problem_of.items() for case in _fitting_cases([v], [p])]
+        cases = [case for p, v in problem_of.items() for case in fitting_cases([v], [p])]
     listing = catalog.command("check", target, list=True)
     matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
@@ -217,7 +217,7 @@ def cases_to_check(
         if drawn and not is_shipped(variant):
             drawn = list(accepted_shapes(variant, drawn, examples, seed).problems)
         shapes = [p for p in dict.fromkeys(drawn) if p not in examples]
-        pairs = _fitting_cases([variant], [*examples, *shapes])
+        pairs = fitting_cases([variant], [*examples, *shapes])
         if not pairs:
             refusal = no_problem_message("check", target, variant, catalog, problems, seed)
             if len(variants) == 1:
@@ -243,18 +243,6 @@ def _variants_of(target: str | Path, catalog: Catalog) -> Sequence[Variant]:
         return own_variants(Path(target), catalog)
     operator, slash, variant = str(target).partition("/")
     return [catalog.variant(operator, variant)] if slash else catalog.variants(operator)
-
-
-def _fitting_cases(variants: Sequence[Variant], problems: Iterable[Operator]) -> list[Case]:
-    """Return the cases of all configs of the variants on the problems that they accept, ordered by variant."""
-    problems = list(problems)
-    return [
-        Case(variant, config, problem)
-        for variant in variants
-        for problem in problems
-        for config in variant.configs
-        if variant.unmet_requirement(problem, config) is None
-    ]
 
 
 def _note_missing_headers(variants: Sequence[Variant], note: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from opbench.gpu.limits.products import product
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.insight import defaults
 from opbench.kernels.capability import missing_capability
-from opbench.kernels.case import Case
+from opbench.kernels.case import Case, fitting_cases
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.results.book import BookEntry
@@ -65,21 +65,14 @@ def choose_case(
 
 
 def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str, precision: str) -> Case:
-    capability = capability_of(arch)
-    ladder = [
-        variant
-        for variant in catalog.variants(problem.name)
-        if not variant.is_library and not variant.in_place and variant.reproducible
-    ]
+    capability, ladder = capability_of(arch), catalog.choosable_variants(problem.name)
     classes = (problem.storage,) if problem.storage in ("bf16", "f16") else ALLOWED_PRECISIONS[precision]
-    fitting = [
-        Case(variant, config, problem)
+    runnable = (
+        variant
         for variant in ladder
-        for config in variant.configs
-        if variant.precision in classes
-        and variant.unmet_requirement(problem, config) is None
-        and not missing_capability(capability, variant.compute_capability)
-    ]
+        if variant.precision in classes and not missing_capability(capability, variant.compute_capability)
+    )
+    fitting = fitting_cases(runnable, [problem])
     if not fitting:
         raise UsageError(
             f"no variant of {problem.name} can compute {problem} in {precision} on {arch}; choose other sizes, another "

@@ -15,7 +15,7 @@ from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.values import Node
 from opbench.insight.defaults import RankingGpu, rank_cases
 from opbench.kernels.capability import parse_capability
-from opbench.kernels.case import Case
+from opbench.kernels.case import Case, fitting_cases
 from opbench.kernels.expression import round_up
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -133,7 +133,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 def usable_results(results: Results, catalog: Catalog) -> Results:
     """Return the results without cases that no longer exist or whose bits vary from run to run."""
     configs_by_operator = {
-        operator: {f"{v.id}{print_config(c)}" for v in _reproducible_variants(catalog, operator) for c in v.configs}
+        operator: _names_without_problem(catalog, operator)
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
     }
     return {
@@ -142,6 +142,12 @@ def usable_results(results: Results, catalog: Catalog) -> Results:
         ]
         for (operator, problem), entries in results.items()
     }
+
+
+def _names_without_problem(catalog: Catalog, operator: str) -> set[str]:
+    """Return the beginning of the name of each case of an operator: variant and config."""
+    variants = catalog.choosable_variants(operator, libraries=True)
+    return {f"{variant.id}{print_config(config)}" for variant in variants for config in variant.configs}
 
 
 @dataclass(frozen=True)
@@ -324,9 +330,7 @@ def _fastest_committed(
     if not entries:
         return []
     entry = min(entries, key=lambda e: e.winner.median_s)
-    case_names = {
-        f"{v.id}{print_config(c)}{problem}" for v in _reproducible_variants(catalog, problem.name) for c in v.configs
-    }
+    case_names = {f"{name}{problem}" for name in _names_without_problem(catalog, problem.name)}
     return [
         TimedCase(time.case, entry.precision, time.median_s, time.low_s, time.high_s, False, f"run {run_of(time)}")
         for time in (entry.winner, *entry.ties)
@@ -356,17 +360,8 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
 
     Both are in the ladder's order, plainest first, without libraries. Raises UsageError if no case fits.
     """
-    ladder = [
-        v
-        for v in _reproducible_variants(catalog, node.operator)
-        if not v.is_library and v.precision in ALLOWED_PRECISIONS[precision]
-    ]
-    fitting = [
-        Case(v, config, node.problem)
-        for v in ladder
-        for config in v.configs
-        if v.unmet_requirement(node.problem, config) is None
-    ]
+    ladder = [v for v in catalog.choosable_variants(node.operator) if v.precision in ALLOWED_PRECISIONS[precision]]
+    fitting = fitting_cases(ladder, [node.problem])
     if not fitting:
         reasons = "; ".join(f"{v.name} {v.unmet_requirement(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
@@ -392,28 +387,14 @@ def candidate_cases(
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems_by_name(graph).items():
-        for variant in _reproducible_variants(catalog, operator):
-            if variant.precision not in ALLOWED_PRECISIONS[precision] or (variant.is_library and not libraries):
-                continue
-            if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
-                continue
-            for config in variant.configs:
-                if variant.unmet_requirement(problem, config) is None:
-                    case = Case(variant, config, problem)
-                    cases[case.name] = case
+        variants = [
+            variant
+            for variant in catalog.choosable_variants(operator, libraries=libraries)
+            if variant.precision in ALLOWED_PRECISIONS[precision]
+            and not any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out)
+        ]
+        cases |= {case.name: case for case in fitting_cases(variants, [problem])}
     return list(cases.values())
-
-
-def _reproducible_variants(catalog: Catalog, operator: str) -> list[Variant]:
-    """Return the variants that give the same bits in every run, as networks require.
-
-    A kernel that only updates its output is excluded too: a network's memory has no initial value there.
-    """
-    return [
-        variant
-        for variant in catalog.variants(operator)
-        if variant.reproducible and (variant.is_library or not variant.in_place)
-    ]
 
 
 def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:

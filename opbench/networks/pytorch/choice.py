@@ -13,7 +13,7 @@ import torch
 from opbench.errors import OpbenchError, UsageError, unknown_name
 from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.insight.defaults import rank_cases
-from opbench.kernels.case import Case, is_named
+from opbench.kernels.case import Case, fitting_cases, is_named
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch.devices import CPU, OpenedDevice, Runner, is_capturing, opened_device_of, runner
@@ -231,17 +231,8 @@ def candidates(problem: Operator, opened_device: OpenedDevice) -> list[Case]:
     classes = {"bf16": ALLOWED_PRECISIONS["bf16"], "f16": (*ALLOWED_PRECISIONS["tf32"], "f16")}.get(
         problem.storage, allowed_precisions(problem, opened_device)
     )
-    ladder = [
-        variant
-        for variant in _settings.catalog.variants(problem.name)
-        if not variant.is_library and not variant.in_place and variant.reproducible
-    ]
-    fitting = [
-        Case(variant, config, problem)
-        for variant in ladder
-        for config in variant.configs
-        if variant.unmet_requirement(problem, config) is None and variant.precision in classes
-    ]
+    ladder = _settings.catalog.choosable_variants(problem.name)
+    fitting = fitting_cases((variant for variant in ladder if variant.precision in classes), [problem])
     if not fitting:
         unmet_requirements = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
