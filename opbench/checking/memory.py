@@ -17,6 +17,8 @@ from opbench.checking.backends import open_backend
 from opbench.checking.verdict import guard_finding
 from opbench.errors import UsageError
 from opbench.gpu.limits.occupancy import DeviceLimits
+from opbench.kernels.header import has_header
+from opbench.paths import next_command
 from opbench.results.result import RecordedLaunch
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     if isinstance(traced, str):
         return MemoryCheckResult("", unsupported=traced)
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
+    findings = [_with_unfilled_buffer(finding, plan) for finding in findings]
     doubtful = [finding for finding in findings if _depends_on_contents(finding, plan)]
     first_by_line: dict[tuple[str, str, int], Finding] = {}
     for location in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
@@ -168,6 +171,22 @@ def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
         return True
     is_own_file = Path(finding.file).name == plan.path.name
     return finding.kind == "out_of_bounds" and is_own_file and (finding.called_from or finding.line) in plan.data_lines
+
+
+def _with_unfilled_buffer(finding: Finding, plan: MemoryPlan) -> Finding:
+    """Return a finding on a read of a buffer that the host code never fills, with the way to fill it.
+
+    Files that show only a kernel and its launch leave out the copies to the inputs.
+    """
+    unfilled = {buffer.name for buffer in plan.buffers if buffer.content == "uninitialised"}
+    if finding.kind != "uninitialised_global" or finding.buffer not in unfilled:
+        return finding
+    header = "the header" if has_header(plan.path) else f"a header ({next_command('adopt', plan.path, write=True)})"
+    detail = (
+        f"Nothing fills '{finding.buffer}' before the launches. If it is an input, fill it in the host code, or write "
+        f'content = "random" for it in {header}.'
+    )
+    return replace(finding, details=(*finding.details, detail))
 
 
 def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:

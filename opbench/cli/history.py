@@ -41,7 +41,8 @@ EPILOG = "\b\nTables of --sql:\n" + "\n".join(
 @click.option(
     "--only",
     type=click.Choice(["slower", "faster", "same"]),
-    help="Show only cases whose newest step (or, without a step, whose overall change) is slower, faster or none.",
+    help="Show only the cases that became slower, became faster or stayed the same, by their newest step or, without a "
+    "step, by the change from the first to the last time.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Print every case instead of the first 40 lines.")
 @page_option

@@ -73,7 +73,7 @@ def list_command(
         what, name = "variants", what
     if what not in completion.LISTS:
         names = (*completion.LISTS, *operators)
-        raise UsageError(unknown_name("operator or list", what, names, catalog.command("list operators")))
+        raise UsageError(unknown_name("operator", what, names, catalog.command("list operators")))
     if name and what in ("operators", "suites"):
         raise click.UsageError(f"opbench list {what} takes no name; remove '{name}'")
     if gpu and what != "variants":

@@ -128,6 +128,13 @@ class Catalog:
             return task.file
         if Path(name).is_dir():
             raise folder_error(Path(name))
+        if Path(name).is_file():
+            raise UsageError(
+                f"{name}: is not a kernel; name a .cu file, an operator or a variant such as relu/vec4 (list all: "
+                f"{self.command('list operators')})",
+                kind="not-a-kernel",
+                subject=name,
+            )
         raise UsageError(unknown_name("operator", name, self.operator_names(), self.command("list operators")))
 
     def operator(self, name: str) -> type[Operator]:

@@ -43,6 +43,30 @@ def test_a_mended_file_has_no_fault_and_is_not_called_right(cli: Cli, here: Path
     assert re.match(r"memory/mended +1 no fault found", cli("check", "mended.cu").stdout)
 
 
+def test_a_read_of_a_buffer_that_the_host_never_fills_says_how_to_fill_it(cli: Cli, here: Path) -> None:
+    (here / "odd.cu").write_text(
+        "__global__ void odd(const float* x, float* out, int n) {\n"
+        "    const int i = threadIdx.x;\n"
+        "    if (i < n) out[i] = x[i] + x[n - 1 - i];\n"
+        "}\n"
+        "int main() {\n"
+        "    int n = 64;\n"
+        "    float *x, *out;\n"
+        "    cudaMalloc(&x, n * sizeof(float));\n"
+        "    cudaMalloc(&out, n * sizeof(float));\n"
+        "    odd<<<1, 64>>>(x, out, n);\n"
+        "}\n"
+    )
+    (result,) = json.loads(cli("check", "odd.cu", "--memory", "--json").stdout)
+    (finding, *_) = result["verdict"]["findings"]
+    assert finding["kind"] == "uninitialised_global" and finding["line"] == 3
+    assert any("adopt odd.cu --write" in detail for detail in finding["details"])
+    assert cli("adopt", "odd.cu", "--operator", "none", "--write").returncode == 0
+    header = (here / "odd.cu").read_text()
+    (here / "odd.cu").write_text(header.replace('content = "uninitialised"', 'content = "random"'))
+    assert cli("check", "odd.cu").returncode == 0
+
+
 def test_a_file_of_an_operator_is_checked_under_the_header_that_adopt_proposes(cli: Cli, here: Path) -> None:
     shutil.copy(ADOPTED / "sum_arrays.cu", here)
     text = (here / "sum_arrays.cu").read_text()
