@@ -373,29 +373,17 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
         )
     letter_by_name = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
     for position, (argument, parameter_letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
-        if isinstance(argument, Scalar):
-            given_letter = LETTER_BY_TYPE[argument.type]
-        elif isinstance(argument, Struct):
-            given_letter = "p" if isinstance(argument, BufferAddress) else "?"
-        else:
-            given_letter = (
-                letter_by_name.get(argument, "p")
-                if isinstance(argument, str)
-                else "i"
-                if isinstance(argument, int)
-                else "f"
-            )
+        given_letter = _letter_of(argument, letter_by_name)
         if (
             given_letter != parameter_letter
             and parameter_letter not in CONVERTED_TYPES.get(given_letter, {})
             and not (isinstance(argument, Scalar) and parameter_letter == "?")
         ):
-            suggested_type = (
-                TYPE_BY_LETTER.get(parameter_letter, "") if "p" not in (given_letter, parameter_letter) else ""
-            )
-            suggested_type = (
-                ("f16" if kernel.sizes[position] == 2 else "struct") if parameter_letter == "?" else suggested_type
-            )
+            suggested_type = ""
+            if parameter_letter == "?":
+                suggested_type = "f16" if kernel.sizes[position] == 2 else "struct"
+            elif "p" not in (given_letter, parameter_letter):
+                suggested_type = TYPE_BY_LETTER.get(parameter_letter, "")
             hint = f"write {{ {suggested_type} = … }}" if suggested_type else "pass an argument of that type"
             raise LaunchError(
                 f"kernel {kernel.name}: argument {position + 1} ('{argument}') has the type "
@@ -408,6 +396,20 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             )
         if isinstance(argument, (Scalar, Struct)) and parameter_letter == "?":
             _check_bytes(launch, argument, position, kernel)
+
+
+def _letter_of(argument: Argument, letter_by_name: Mapping[str, str]) -> str:
+    """Return the letter of an argument's type; names in `letter_by_name` are no buffers."""
+    match argument:
+        case Scalar():
+            return LETTER_BY_TYPE[argument.type]
+        case BufferAddress():
+            return "p"
+        case Struct():
+            return "?"
+        case str():
+            return letter_by_name.get(argument, "p")
+    return "i" if isinstance(argument, int) else "f"
 
 
 def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
