@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,12 +105,9 @@ def profile_command(
     target = target_of(selected, name, roots)
     writer = RunWriter(folder) if (folder / FILE).exists() else None
     options = ProfileOptions(tool, metric_set, time_limit_s, source)  # type: ignore[arg-type]
-    print_line = lambda line: click.echo(line, err=True)  # noqa: E731
-    try:
+    print_line = partial(click.echo, err=True)
+    with closing(writer) if writer else nullcontext():
         counters = profile_case(target, folder, options, writer, print_line)
-    finally:
-        if writer:
-            writer.close()
     if source:
         profile = read_source(selected, target, folder, options, print_line, catalog)
         page = _write_page(profile, folder / counters["report"])

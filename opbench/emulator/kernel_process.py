@@ -229,43 +229,47 @@ class Server:
 
     def answer(self, message: Message) -> Reply:
         """Execute one request."""
-        if isinstance(message, Share):
-            return self._share(message)
-        if isinstance(message, Forget):
-            self._backend.free(self._shared.pop(message.number, {}))
-            return Reply()
-        if isinstance(message, ReadVariable):
-            return Reply(content=self._program.variables()[message.name].read().tobytes())
-        if isinstance(message, WriteVariable):
-            self._program.variables()[message.name].write(np.frombuffer(message.content, np.uint8))
-            return Reply()
+        match message:
+            case Share():
+                self._share(message)
+            case Forget():
+                self._backend.free(self._shared.pop(message.number, {}))
+            case ReadVariable():
+                return Reply(content=self._program.variables()[message.name].read().tobytes())
+            case WriteVariable():
+                self._program.variables()[message.name].write(np.frombuffer(message.content, np.uint8))
+            case Bind():
+                self._bound[message.number] = self._program.bind(message.launches, self._shared[message.shared])
+            case Run():
+                self._buffers(message)
+                self._bound[message.binding]()
+                return Reply(findings=tuple(self._backend.synchronize()))
+            case RunTraced():
+                trace = self._backend.trace(self._request, message.launches, self._buffers(message), message.options)
+                traffic = msgspec.Raw(msgspec.json.encode(trace.traffic.to_json()))
+                return Reply(
+                    findings=trace.findings,
+                    notes=trace.notes,
+                    completed=trace.completed,
+                    accesses=trace.accesses,
+                    traffic=traffic,
+                )
+        return Reply()
+
+    def _buffers(self, message: Run | RunTraced) -> dict[str, Buffer]:
+        """Return the buffers of a run; mark those that are initialised."""
         buffers = self._shared[message.shared]
-        if isinstance(message, Bind):
-            self._bound[message.number] = self._program.bind(message.launches, buffers)
-            return Reply()
         for name, buffer in buffers.items():
             cast(CpuBuffer, buffer).initialised = name in message.initialised
-        if isinstance(message, RunTraced):
-            trace = self._backend.trace(self._request, message.launches, buffers, message.options)
-            traffic = msgspec.Raw(msgspec.json.encode(trace.traffic.to_json()))
-            return Reply(
-                findings=trace.findings,
-                notes=trace.notes,
-                completed=trace.completed,
-                accesses=trace.accesses,
-                traffic=traffic,
-            )
-        self._bound[message.binding]()
-        return Reply(findings=tuple(self._backend.synchronize()))
+        return buffers
 
-    def _share(self, message: Share) -> Reply:
+    def _share(self, message: Share) -> None:
         """Receive the file of memory shared between the processes, and map its buffers under `message.number`."""
         _, files, _, _ = socket.recv_fds(self._channel, 1, 1)
         try:
             self._shared[message.number] = {buffer.name: MappedBuffer(buffer, files[0]) for buffer in message.buffers}
         finally:
             os.close(files[0])
-        return Reply()
 
 
 def serve(module: Module, files: Sequence[int]) -> None:
