@@ -30,6 +30,7 @@ from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 from opbench.paths import next_command, portable_path
+from opbench.phases import timed_phase
 from opbench.results.result import RecordedLaunch, Verdict
 from opbench.timing.clock import Launch
 
@@ -153,11 +154,11 @@ class Session:
 
         `traced` binds the instrumented build.
         """
-        workspace = allocate(self.backend, case.workspace(self.sm_count))
-        buffers = {**prepared.buffers, **workspace}
-        return BoundCase(
-            case, prepared, workspace, bind(self.backend, case, buffers, self.sm_count, traced=traced), traced
-        )
+        with timed_phase("loading"):
+            workspace = allocate(self.backend, case.workspace(self.sm_count))
+            buffers = {**prepared.buffers, **workspace}
+            binding = bind(self.backend, case, buffers, self.sm_count, traced=traced)
+        return BoundCase(case, prepared, workspace, binding, traced)
 
     def launch(self, case: Case) -> Launch:
         """Return the case's launch on inputs that were verified; it is valid until the next problem is prepared."""
@@ -389,7 +390,8 @@ class Session:
         launch()
         findings = tuple(f for f in (*earlier_findings, *self.backend.synchronize()) if not f.hint)
         prepared = bound_case.prepared
-        damage_finding = memory_damage(bound_case, expected)
+        with timed_phase("memory checks"):
+            damage_finding = memory_damage(bound_case, expected)
         outputs = bound_case.case.problem.output_tensors()
         judgements = (
             []

@@ -138,7 +138,7 @@ def measure(
                 _take_sample(clock, candidate, guard, now_s, on_sample)
                 candidate.stop_reason = _stop_reason(candidate, options)
                 if candidate.stop_reason:
-                    candidate.after = clock.device_state()
+                    candidate.after = _device_state(clock)
             running = [candidate for candidate in running if not candidate.stop_reason]
     return {candidate.key: _summary(readings, candidate, options, guard) for candidate in candidates}
 
@@ -188,7 +188,12 @@ def _warm_up(
         samples.append(clock.sample(candidate.next_launch(), hold_stream=True))
         candidate.hold_stream = samples[-1].stream_held
     candidate.warmup_runs = len(samples)
-    candidate.before = clock.device_state()
+    candidate.before = _device_state(clock)
+
+
+def _device_state(clock: Clock) -> DeviceState:
+    with timed_phase("device state"):
+        return clock.device_state()
 
 
 def _load_device(clock: Clock, launch: Launch, load_s: float, now_s: Callable[[], float]) -> Launch:
