@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench.errors import UsageError, unknown_name
+from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value
 from opbench.kernels.folders import Catalog
@@ -238,17 +238,14 @@ PASSES: dict[str, Pass] = {
 """Passes that change results only by rounding, in the order that fuses most."""
 
 
-def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
-    """Apply some passes to a network, always in the order of `PASSES`; return the network and the changes."""
-    chosen_names = set(names)
-    for name in chosen_names - PASSES.keys():
-        raise UsageError(unknown_name("pass", name, PASSES))
-    graph, rewrites = rewrite_graph(graph, PASSES, PASSES.keys() - chosen_names)
+def apply_passes(graph: Graph) -> tuple[Graph, list[str]]:
+    """Apply all passes to a network; return the network and the changes."""
+    graph, rewrites = rewrite_graph(graph, PASSES)
     return graph, [note for rewrite in rewrites for note in rewrite.notes]
 
 
 def rewrite_graph(
-    graph: Graph, passes: Mapping[str, Pass], without: Collection[str], planned: Collection[str] = ()
+    graph: Graph, passes: Mapping[str, Pass], without: Collection[str] = (), planned: Collection[str] = ()
 ) -> tuple[Graph, list[Rewrite]]:
     """Apply the passes that are not in `without`; return the graph and the changes of each pass.
 

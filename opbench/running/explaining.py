@@ -130,7 +130,7 @@ def explain_targets(
         if plan is not None:
             plans[name] = plan
     with_operator = [name for name in names if name not in plans]
-    cases = dict(zip(with_operator, cases_to_compare(with_operator, pattern, catalog, "quick"), strict=True))
+    cases = dict(zip(with_operator, cases_to_compare(with_operator, pattern, catalog), strict=True))
     for name, case in cases.items():
         if case.name != name and not pattern:
             note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")

@@ -161,12 +161,12 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
 
 
-def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
+def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog) -> list[Case]:
     """Return one case of each target; all cases of an operator have the same problem, if one fits them all.
 
-    Each case is chosen as by `case_of`.
+    Each case is chosen as by `case_of` from the suite quick.
     """
-    cases = [case_of(target, pattern, catalog, suite) for target in targets]
+    cases = [case_of(target, pattern, catalog, "quick") for target in targets]
     for operator in dict.fromkeys(case.variant.operator for case in cases):
         indices = [index for index, case in enumerate(cases) if case.variant.operator == operator]
         for problem in dict.fromkeys(cases[place].problem for place in indices):

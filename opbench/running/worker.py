@@ -39,6 +39,7 @@ SHARED_VARIABLE = re.compile(
 )
 """Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
 hold secrets."""
+MAX_TAIL_BYTES = 4096
 AnswerType = TypeVar("AnswerType")
 OnNotification = Callable[[Notification], None]
 
@@ -192,11 +193,11 @@ class Worker:
         self._process, self._pipe = None, None
 
 
-def _tail(log: Path, size: int = 4096) -> str:
+def _tail(log: Path) -> str:
     """Return the last line of a log without reading the whole log, which may contain gigabytes."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_TAIL_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
         return ""

@@ -17,7 +17,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.records.network import groups_by_time, value_lifetimes, variant_of
 from opbench.networks.report import phrases, read_network, store_network_record
-from opbench.networks.report.layout import Sizes, layered_layout
+from opbench.networks.report.layout import layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
 from opbench.networks.report.page import write_network
 from opbench.networks.report.phrases import (
@@ -104,7 +104,7 @@ def test_a_network_with_long_skips_is_folded_where_they_stay_short() -> None:
     names = [f"n{i}" for i in range(21)]
     chain = list(itertools.pairwise(names))
     skips = [(names[i], names[20 - i]) for i in (1, 4, 7)]
-    layout = layered_layout(names, [*chain, *skips], Sizes())
+    layout = layered_layout(names, [*chain, *skips])
     assert {box.column for box in layout.boxes.values()} == {0, 1}
     assert all(abs(layout.boxes[a].row - layout.boxes[b].row) <= 2 for a, b in skips)
     assert {box.column for box in layered_layout(names, chain).boxes.values()} == {0}

@@ -56,7 +56,7 @@ class Layout:
     sizes: Sizes
 
 
-def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
+def layered_layout(items: Sequence[str], edges: Sequence[Edge]) -> Layout:
     """Place items in ranks and route the edges between them.
 
     Items are in topological order; `edges` lead from earlier items to later ones.
@@ -65,7 +65,7 @@ def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | N
     fold = best_fold(ranks, edges)
     last_rank = max(ranks.values(), default=0)
     one_column = fold == last_rank and len(set(ranks.values())) == len(ranks)
-    sizes = sizes or (Sizes(width=400.0) if one_column else Sizes())
+    sizes = Sizes(width=400.0) if one_column else Sizes()
     cells = {item: _cell_of_rank(rank, fold, last_rank) for item, rank in ranks.items()}
     lanes = _assign_lanes(cells, edges)
     margins = [len({lane for side, lane in lanes.values() if side == channel}) for channel in (0, 1, 2)]
