@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opbench import units
@@ -13,7 +13,7 @@ from opbench.backend.findings import place_text
 from opbench.insight.diagnosis import Diagnosis
 from opbench.insight.facts import Facts, distance_of
 from opbench.insight.gains import Gain, KernelKind, expected_gain
-from opbench.insight.rules import RULES, Recommendation
+from opbench.insight.rules import RULES, Limit, Recommendation
 from opbench.kernels.mechanism import MECHANISMS
 
 NEAR_FRACTION = 0.9
@@ -26,8 +26,8 @@ class Advice:
 
     mechanism: str
     """A key of `opbench.kernels.mechanism.MECHANISMS`."""
-    binds: str
-    """The limit of the case: one of `LIMITS`."""
+    binds: Limit
+    """The limit of the case."""
     source: str
     """How the limit is known: "measured" from launch, time and hardware counters, "counted" on the cpu backend
     ("predicted" if only some blocks were counted), "compiled", or "modelled" from the traffic, without a time."""
@@ -81,30 +81,6 @@ class Advice:
 
 
 UNKNOWN_GAIN = "gain known only from a time on a GPU"
-
-
-LIMITS = (
-    "coalescing",
-    "access width",
-    "bank conflicts",
-    "atomics",
-    "reuse",
-    "arithmetic units",
-    "instruction issue",
-    "barriers",
-    "idle multiprocessors",
-    "latency",
-    "passes over the data",
-    "tensor-core feed",
-    "launches",
-    "wasted work",
-    "tail",
-    "occupancy",
-    "local memory",
-    "L2 reuse",
-    "divergence",
-)
-"""The values of `Advice.binds`."""
 
 
 def advise(
@@ -164,7 +140,7 @@ def advise_lines(
         _make_advice(
             problem.mechanism,
             LINE_STRENGTH * min(1.0, problem.share),
-            LIMIT_OF_PROBLEM.get(problem.kind, problem.kind),
+            LIMIT_OF_PROBLEM[problem.kind],
             problem.source,
             problem.evidence,
             expected_gain(problem.mechanism, over_bound, kind, bound_s),
@@ -178,7 +154,7 @@ def advise_lines(
 def _make_advice(
     mechanism: str,
     strength: float,
-    limit: str,
+    limit: Limit,
     source: str,
     evidence: str,
     gain: Gain,
@@ -213,13 +189,16 @@ def _make_advice(
 
 LINE_STRENGTH = 0.4
 """The strength of a problem that takes all passes but that no rule finds; most rules are stronger."""
-LIMIT_OF_PROBLEM = {
+LIMIT_OF_PROBLEM: Mapping[str, Limit] = {
     "uncoalesced": "coalescing",
     "strided": "coalescing",
     "scalar path": "access width",
     "narrow": "access width",
     "re-read": "reuse",
     "shared loads": "reuse",
+    "bank conflicts": "bank conflicts",
     "atomic collisions": "atomics",
+    "divergence": "divergence",
+    "barriers": "barriers",
 }
-"""The limit that a kind of problem of `opbench.insight.diagnosis` belongs to, where the words differ."""
+"""The limit that a kind of problem of `opbench.insight.diagnosis` belongs to."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from opbench import units
 from opbench.insight.facts import PRODUCT_FLOPS_PER_BYTE, WARP, Facts
@@ -60,7 +61,29 @@ STALLED_SHARE = 0.3
 WASTED_TILES = 20.0
 """Above this multiple of its lower bound, a product computes mostly elements outside of the result."""
 
-Recommendation = tuple[str, float, str, str, str]
+Limit = Literal[
+    "coalescing",
+    "access width",
+    "bank conflicts",
+    "atomics",
+    "reuse",
+    "arithmetic units",
+    "instruction issue",
+    "barriers",
+    "idle multiprocessors",
+    "latency",
+    "passes over the data",
+    "tensor-core feed",
+    "launches",
+    "wasted work",
+    "tail",
+    "occupancy",
+    "local memory",
+    "L2 reuse",
+    "divergence",
+]
+"""The limits of a case that advice can name."""
+Recommendation = tuple[str, float, Limit, str, str]
 """Mechanism, strength, limit, source and evidence, as in `opbench.insight.advice.Advice`."""
 Rule = Callable[[Facts], Iterator[Recommendation]]
 
