@@ -58,7 +58,6 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     if isinstance(traced, str):
         return MemoryCheckResult("", unsupported=traced)
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
-    findings = [_with_unfilled_buffer(finding, plan) for finding in findings]
     doubtful = [finding for finding in findings if _depends_on_contents(finding, plan)]
     first_by_line: dict[tuple[str, str, int], Finding] = {}
     for location in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
@@ -138,7 +137,11 @@ def _trace_plan(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOpt
             trace = backend.trace(request, plan.launches, buffers, options)
             return _TracedPlan(
                 trace,
-                [_locate_in_plan(finding, source, plan) for finding in trace.findings if not finding.hint],
+                [
+                    _with_unfilled_buffer(_locate_in_plan(finding, source, plan), plan)
+                    for finding in trace.findings
+                    if not finding.hint
+                ],
                 tuple(_locate_in_plan(note, source, plan) for note in trace.notes),
                 [finding for b in buffers.values() if (finding := _guard_damage(b, plan))],
                 tuple((name, _changed_end(before, buffers[name].read())) for name, before in contents_before.items()),

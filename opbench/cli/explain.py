@@ -300,6 +300,7 @@ def _print_summary(explanation: Explanation, advised: CaseAdvice, print_line: Ca
         print_line(headline, "red")
         for words in further_lines:
             print_line(words)
+        print_line()
     groups = group_by_advice(explanation.problems)
     advised_mechanisms = {advice.mechanism for advice in advised.advice[:MAX_ADVICE]}
     advised_evidence = {advice.evidence for advice in advised.advice[:MAX_ADVICE]}

@@ -432,8 +432,8 @@ def _find_divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[
     if is_rare or branch.fewest_lanes < FEWEST_LANES * branch.divergent:
         return
     evidence = (
-        f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
-        f"lanes, {branch.mean_fewest_lanes:.1f} on the way of the fewer"
+        f"{units.percent(branch.share)} of the {branch.executions} executions of this branch by a warp split its "
+        f"lanes; on average, {branch.mean_fewest_lanes:.1f} lanes take the path with fewer lanes"
     )
     yield view.problem("divergence", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 

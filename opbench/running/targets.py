@@ -21,6 +21,8 @@ from opbench.running.options import RunSetup
 from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, with_supported_dtype
 from opbench.running.suite import read_suite
 from opbench.source.device_part import missing_headers
+from opbench.source.project import project_folders
+from opbench.source.sources import Source, include_closure
 
 MAX_MODULES = 48
 """If checks of a variant compile more modules than this, each config runs on only some of the problems."""
@@ -111,6 +113,8 @@ def read_bare_file(
                 note(f"guess: {guess}")
             return cases, None
     header, plans = proposed_plan(path, catalog.include, sizes)
+    folders = (*catalog.include, *project_folders(path, catalog.include))
+    _note_missing_headers(include_closure(path, folders), folders, note)
     note(f"{path}: {MEMORY_ONLY}")
     for text in (*header.notes, *(f"guess: {guess}" for guess in header.guesses)):
         note(text)
@@ -207,7 +211,8 @@ def cases_to_check(
             )
         return [catalog.case(str(target))]
     variants = _variants_of(target, catalog)
-    _note_missing_headers(variants, note)
+    for variant in {v.path: v for v in variants if not is_shipped(v)}.values():
+        _note_missing_headers(variant.sources, variant.include, note)
     cases = []
     for variant in variants:
         operator = catalog.operator(variant.operator)
@@ -245,14 +250,8 @@ def _variants_of(target: str | Path, catalog: Catalog) -> Sequence[Variant]:
     return [catalog.variant(operator, variant)] if slash else catalog.variants(operator)
 
 
-def _note_missing_headers(variants: Sequence[Variant], note: Callable[[str], None]) -> None:
-    missing_by_location = {
-        location: name
-        for v in variants
-        if not is_shipped(v)
-        for location, name in missing_headers(v.sources, v.include)
-    }
-    for location, name in missing_by_location.items():
+def _note_missing_headers(sources: Sequence[Source], include: Sequence[Path], note: Callable[[str], None]) -> None:
+    for location, name in dict.fromkeys(missing_headers(sources, include)):
         note(
             f"{location}: header '{name}' was not found and is taken as empty: "
             "only kernels that use nothing of it compile"

@@ -117,7 +117,8 @@ def test_a_branch_that_splits_warps_again_and_again_is_divergence() -> None:
     (found,) = parted(PARITY)
     assert (found.rule, found.line, found.cost, found.remedies[0]) == ("R20", 4, 96, "sum/sequential")
     assert found.evidence == (
-        "75 % of the warps' 128 passages through this branch split their lanes, 16.0 on the way of the fewer"
+        "75 % of the 128 executions of this branch by a warp split its lanes; on average, 16.0 lanes take the path "
+        "with fewer lanes"
     )
     assert parted(replace(PARITY, fewest_lanes=96)) == [], "one lane each: an election"
     assert parted(replace(PARITY, executions=9600)) == [], "an edge of the problem"
