@@ -238,9 +238,9 @@ def computing_in(dtype: torch.dtype | None) -> AbstractContextManager[Any]:
                 return args[0].to(dtype)
             if function is torch.Tensor.view:  # view(dtype) reads bits
                 return function(*args, **(kwargs or {}))
-            given = {n: dtype if value in floats else value for n, value in (kwargs or {}).items() if n == "dtype"}
+            dtypes = {n: dtype if value in floats else value for n, value in (kwargs or {}).items() if n == "dtype"}
             changed = [dtype if isinstance(value, torch.dtype) and value in floats else value for value in args]
-            return function(*changed, **{**(kwargs or {}), **given})
+            return function(*changed, **{**(kwargs or {}), **dtypes})
 
     return Computing()
 

@@ -22,12 +22,12 @@ class Upsample2dGeometry(Operator):
 
     @property
     def p(self) -> int:
-        """Height of the enlarged image."""
+        """Return the height of the enlarged image."""
         return self.h * self.scale
 
     @property
     def q(self) -> int:
-        """Width of the enlarged image."""
+        """Return the width of the enlarged image."""
         return self.w * self.scale
 
     @property
@@ -63,17 +63,17 @@ class UpsampleConcatGeometry(Operator):
 
     @property
     def p(self) -> int:
-        """Height of the joined image."""
+        """Return the height of the joined image."""
         return 2 * self.h
 
     @property
     def q(self) -> int:
-        """Width of the joined image."""
+        """Return the width of the joined image."""
         return 2 * self.w
 
     @property
     def c(self) -> int:
-        """Channels of the joined image."""
+        """Return the number of channels of the joined image."""
         return self.c1 + self.c2
 
     @property

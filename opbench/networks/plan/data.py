@@ -107,8 +107,8 @@ class DataSet:
 
     def in_colour(self) -> DataSet:
         """Return the data set with grey images repeated as red, green and blue."""
-        images, held = (np.repeat(array, 3, axis=1) for array in (self.images, self.test_images))
-        return replace(self, images=images, test_images=held)
+        images, test_images = (np.repeat(array, 3, axis=1) for array in (self.images, self.test_images))
+        return replace(self, images=images, test_images=test_images)
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
         """Return indices of images in whole batches for each epoch: every image once, in one of its variations."""

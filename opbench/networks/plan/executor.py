@@ -94,7 +94,7 @@ class Network:
 
     @cached_property
     def _same_barrier(self) -> dict[str, tuple[str]]:
-        """The node before each node with a cooperative launch of the same module."""
+        """Return, for each node with a cooperative launch, the previous node that has one of the same module."""
         before: dict[str, tuple[str]] = {}
         last_of_module: dict[BuildRequest, str] = {}
         for node in self.graph.nodes:

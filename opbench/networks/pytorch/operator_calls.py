@@ -62,11 +62,11 @@ def _dtype(operator: str, tensor: Tensor, supported: Sequence[str]) -> str:
 
 def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
     """Raise UsageError for tensors of different types or devices."""
-    given = [t for t in tensors if t is not None]
-    for tensor in given[1:]:
-        if tensor.dtype != given[0].dtype or tensor.device != given[0].device:
+    present = [t for t in tensors if t is not None]
+    for tensor in present[1:]:
+        if tensor.dtype != present[0].dtype or tensor.device != present[0].device:
             raise UsageError(
-                f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {tensor.dtype} on "
+                f"opbench.torch.{operator}: {present[0].dtype} on {present[0].device} and {tensor.dtype} on "
                 f"{tensor.device}; convert all tensors to one dtype and device, for example y.to(x)",
                 kind="mixed-tensors",
                 subject=operator,

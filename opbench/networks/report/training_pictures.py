@@ -127,7 +127,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
         return None
     top = max(life.offset + life.nbytes for life in lifetimes)
     unit, unit_name = byte_scale(top)
-    kept = [life for life in lifetimes if life.first < turn_index <= life.last]
+    live_across = [life for life in lifetimes if life.first < turn_index <= life.last]
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
     points = {
@@ -136,7 +136,7 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     }
     axes.axvline(turn_index - 0.5, color=INK, linewidth=0.9, linestyle="--")
     axes.annotate(
-        f"across the middle: {size_text(_total_bytes(kept))}",
+        f"across the middle: {size_text(_total_bytes(live_across))}",
         (turn_index - 0.5, 1.0),
         (4, -9),
         color=INK,
@@ -159,10 +159,10 @@ def memory_map(record: TrainingRecord) -> Chart | None:
         figure,
         "Memory of a step",
         f"{len(lifetimes)} values over {len(record.nodes)} nodes, {size_text(top)} at the peak; "
-        f"{size_text(_total_bytes(kept))} live across the middle.",
+        f"{size_text(_total_bytes(live_across))} live across the middle.",
         points,
-        "Each value from the node that makes it to the last that reads it, at its place in the one arena. What forward "
-        "makes and backward reads cannot share a place with anything between.",
+        "Each value from the node that computes it to the last node that reads it, at its offset in the arena. A value "
+        "that forward computes and backward reads shares its memory with no value between.",
     )
 
 

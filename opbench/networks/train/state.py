@@ -52,7 +52,7 @@ class TrainingState:
     backend: Backend = field(init=False)
     plan: Plan = field(init=False)
     cases: Mapping[str, Case] = field(init=False)
-    begun: RunStart = field(init=False)
+    start: RunStart = field(init=False)
 
     def initial_state(self) -> dict[str, np.ndarray]:
         """Return the arrays that data and recipe determine, in their stored dtypes."""

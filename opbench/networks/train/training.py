@@ -104,7 +104,7 @@ class Trainer(TrainingState):
         plan = self._make_plan(given_plan) if self.rank == 0 else None
         self.plan = cast(Plan, self.group.broadcast(plan) if self.group else plan)
         self.training = recompute_as_planned(self.training, self.plan.again)
-        self.begun = run_start()
+        self.start = run_start()
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
         self.communicator: Communicator | None = None

@@ -38,7 +38,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
     return TrainingRecord(
         format=FORMAT,
         opbench=__version__,
-        **training.begun,
+        **training.start,
         command=training.options.command,
         network=training.network.name,
         recipe={key: str(value) for key, value in asdict(training.recipe).items()},
