@@ -54,7 +54,7 @@ def _count_divisible_sizes(case: Case) -> int:
 
 
 @click.command("adopt")
-@click.argument("file", metavar="FILE.cu", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", metavar="FILE.cu", type=click.Path(path_type=Path))
 @click.option(
     "--operator",
     default="",
@@ -83,7 +83,9 @@ def adopt_command(
     """
     from opbench.adopting.adopting import adopt
     from opbench.kernels.folders import Catalog
+    from opbench.running.targets import require_file
 
+    require_file(file)
     catalog = Catalog(roots)
     proposal = adopt(file, catalog, operator, kernel, read_sizes(sizes))
     is_guessed = not (operator or kernel or sizes or proposal.contradictions)

@@ -41,6 +41,18 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     operator's folder gets a proposed header. Raises UsageError if there is no such file, and NoOperator if no operator
     fits.
     """
+    require_file(path)
+    folder = path.resolve().parent
+    operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
+    if is_file_without_header(path) and not operator and not catalog.has_proposed_header(path):
+        propose_catalog_header(path, catalog, operator_name)
+    if operator_name:
+        catalog.set_operator(path, operator_name)
+    return catalog.own_variants(path.resolve(), operator_name or operator)
+
+
+def require_file(path: Path) -> None:
+    """Raise UsageError unless `path` is a file; the message names a kernel of the folder, or a file of a near name."""
     if path.is_dir():
         raise folder_error(path)
     if not path.is_file():
@@ -50,13 +62,6 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
             kind="no-such-file",
             subject=path,
         )
-    folder = path.resolve().parent
-    operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
-    if is_file_without_header(path) and not operator and not catalog.has_proposed_header(path):
-        propose_catalog_header(path, catalog, operator_name)
-    if operator_name:
-        catalog.set_operator(path, operator_name)
-    return catalog.own_variants(path.resolve(), operator_name or operator)
 
 
 def _own_files_hint(path: Path) -> str:

@@ -48,6 +48,7 @@ from support.common import Cli
             ("quik: no file, operator or suite has this name", "did you mean 'quick'?", "opbench list suites"),
         ),
         (("run", "mine.cu"), ("mine.cu: this file does not exist", "README.md")),
+        (("adopt", "mine.cu"), ("mine.cu: this file does not exist", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
         (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (list all: opbench list operators)",)),
         (("check", "relu/scaler"), ("did you mean 'scalar'? (list all: opbench list variants relu)",)),

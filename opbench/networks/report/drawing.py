@@ -65,12 +65,12 @@ def graph_chart(record: Record) -> Chart:
 
 
 def _legend(record: Record, timed: bool) -> str:
-    bound_text = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
+    bound_text = "By their compulsory bytes and FLOPs, memory limits the blue nodes and arithmetic the green nodes"
     if not any(node.bound for node in record.nodes):
         bound_text = "The limit of a node is unknown, because no peaks are known"
-    conversions = "; yellow ones convert a layout" if record.conversions else ""
-    fill_text = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
-    return f"{fill_text}{bound_text}{conversions}. The text under a box is the shape of its output."
+    conversions = "; yellow nodes convert a layout" if record.conversions else ""
+    fill_text = "The filled part of a box is the time of its node relative to the slowest node. " if timed else ""
+    return f"{fill_text}{bound_text}{conversions}. The text below a box is the shape of its output."
 
 
 def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:

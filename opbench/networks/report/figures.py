@@ -60,8 +60,8 @@ def timeline_chart(record: Record) -> Chart | None:
         "Timeline",
         f"{len(nodes)} nodes in order, {units.time(total)} together.",
         points,
-        "Each node's kernels, in order; the dark part is the lower bound by the measured peaks, and the share is the "
-        "bound divided by the time. " + _gap_text(record),
+        "Each bar is the time of a node's kernels. Its dark part is the lower bound by the measured peaks. The "
+        "percentage is this bound divided by the time. " + _gap_text(record),
     )
 
 
@@ -135,8 +135,9 @@ def memory_chart(record: Record) -> Chart | None:
         "Memory",
         f"{len(lifetimes)} values over {len(nodes)} nodes, {size_text(top)} at the peak.",
         points,
-        "Each value from the node that makes it to the last that reads it, at its place in the one buffer that all "
-        "share." + (f" A buffer for each value would take {size_text(naive)}." if naive else ""),
+        "Each rectangle is a value: from the node that computes it to the last node that reads it, at its offset in "
+        "the buffer that all values share."
+        + (f" A buffer for each value would take {size_text(naive)}." if naive else ""),
     )
 
 
