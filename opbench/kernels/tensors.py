@@ -103,6 +103,16 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
     return by_pieces(values, to_bf16, "u2") if dtype == "bf16" else values.astype(DTYPES[dtype], copy=False)
 
 
+def lowest_number(dtype: str) -> float:
+    """Return the lowest finite number that a floating-point `dtype` can represent."""
+    if dtype in LOWEST_NUMBERS:
+        return LOWEST_NUMBERS[dtype]
+    return float(np.finfo(DTYPES[dtype]).min)
+
+
+LOWEST_NUMBERS = {"bf16": -(2 - 2.0**-7) * 2.0**127, "e4m3": -448.0, "e5m2": -57344.0}
+
+
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
     """Convert stored values to numbers: bf16 and 8-bit floats become float32, other dtypes are unchanged."""
     if dtype in FLOAT8:

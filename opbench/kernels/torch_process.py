@@ -517,7 +517,7 @@ class TaskServer:
             for name in built.positions:
                 if name in own_inputs or normal[name].ndim == 0:
                     continue
-                special = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
+                special = make(normal[name].astype(np.float32), np.random.default_rng(7), "f32").astype(np.float32)
                 candidate = {**changed, name: special.astype(np.float64)}
                 # A check changes all inputs of a kind at once.
                 if self._is_defined(sizes, {**normal, name: candidate[name]}) and self._is_defined(

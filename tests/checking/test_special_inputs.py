@@ -10,8 +10,8 @@ import pytest
 from opbench import api
 from opbench.checking.verdict import judge
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
-from opbench.kernels.tensors import from_storage
-from support.common import CATALOG
+from opbench.kernels.tensors import from_storage, lowest_number
+from support.common import CATALOG, ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -131,6 +131,19 @@ def test_paths_that_only_special_inputs_take_are_traced(tmp_path: Path, name: st
     assert "; only with " in result.reason, result.reason
 
 
+def test_a_thread_that_sees_only_masked_elements_rescales_its_sum(tmp_path: Path) -> None:
+    """A thread whose elements are all the lowest number took its maximum for the initial value."""
+    source = (ROOT / "variants" / "softmax" / "online.cu").read_text()
+    rescale = "    sum *= __expf(own - largest);"
+    assert source.count(rescale) == 1
+    path = tmp_path / "guarded.cu"
+    source = source.replace("// /// opbench\n", '// /// opbench\n// operator = "softmax"\n', 1)
+    path.write_text(source.replace(rescale, rescale.replace("sum", "if (own > lowest) sum", 1)))
+    results = api.check([path], backend="cpu", problems=["(rows=2,cols=300)"], cpu_only=True)
+    assert results and {result.status for result in results} == {"wrong"}
+    assert {result.verdict.run for result in results if result.verdict} == {"finite_mask"}
+
+
 def test_a_barrier_that_tiles_of_zeros_skip_is_a_race() -> None:
     results = api.check([CASES / "skips_tiles_of_zeros.cu"], backend="cpu", cpu_only=True)
     wrong = [result for result in results if result.status == "wrong"]
@@ -156,6 +169,7 @@ def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
         "far": x[0].max() < -900 and x[1].min() > 900,
         "infinite": np.isposinf(x).any() and np.isneginf(x).any() and finite.size > x.size / 2,
         "masked": np.isneginf(x).any() and not np.isposinf(x).any() and np.isfinite(x).any(axis=-1).all(),
+        "finite_mask": np.isfinite(x).all() and ((x == lowest_number(dtype)).mean(axis=-1) < 1).all(),
         "nan": 0 < np.isnan(x).sum() < x.size / 16 and not np.isinf(x).any(),
         "descending": (x[..., 1:] <= x[..., :-1]).all() and len(np.unique(x)) > 12,
     }

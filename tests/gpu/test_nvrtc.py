@@ -181,7 +181,7 @@ def test_absence_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_candidate_libraries", lambda: ["/nowhere/libnvrtc.so"])
     nvrtc.libraries.cache_clear()
     try:
-        with needs_extra("cuda13"):
+        with needs_extra("nvrtc"):
             nvrtc.library()
     finally:
         nvrtc.libraries.cache_clear()

@@ -34,7 +34,7 @@ class MaxPool2d(Pool2dGeometry):
     dtype: str = "f32"
     positions: str = "no"
 
-    special_inputs = {"x": ("ties", "level", "tiny", "far", "infinite", "masked")}
+    special_inputs = {"x": ("ties", "level", "tiny", "far", "infinite", "masked", "finite_mask")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "positions": ("no", "yes")}
     library = "torch"
 

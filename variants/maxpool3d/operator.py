@@ -30,7 +30,7 @@ class MaxPool3d(Pool3dGeometry):
     dilation: int = 1
     dtype: str = "f32"
 
-    special_inputs = {"x": ("ties", "level", "tiny", "far", "infinite", "masked")}
+    special_inputs = {"x": ("ties", "level", "tiny", "far", "infinite", "masked", "finite_mask")}
     choices = {"dtype": ("f32", "bf16")}
     degree = 1
     inputs = {"x": "n c d h w"}

@@ -65,7 +65,7 @@ class Reduce(Operator):
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
         """Return the kinds that an operation defines; sums of infinities of both signs are NaN."""
         if self.selects:
-            return {"x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "nan")}
+            return {"x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "finite_mask", "nan")}
         if self.op in ("sum", "mean"):
             return {"x": ("zeros", "masked")}
         return {"x": ("zeros",) if self.op == "prod" else ("zeros", "infinite")}

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         sum += __expf(value - own);
     }
     const float largest = over_block<true>(own, shared);
-    if (own > lowest) sum *= __expf(own - largest);
+    sum *= __expf(own - largest);
     const float total = over_block<false>(sum, shared), last = LOG ? logf(total) : 1.0f / total;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float below = (float)source[c] - largest;

@@ -21,7 +21,9 @@ class Sort(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "i32")}
-    special_inputs = {"x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "nan", "descending")}
+    special_inputs = {
+        "x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "finite_mask", "nan", "descending")
+    }
     inputs = {"x": "n"}
     outputs = {"out": "n"}
     library = "torch"

@@ -24,7 +24,9 @@ class TopK(Operator):
     dtype: str = "f32"
 
     choices = {"dtype": ("f32", "bf16")}
-    special_inputs = {"x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "nan", "descending")}
+    special_inputs = {
+        "x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "finite_mask", "nan", "descending")
+    }
     inputs = {"x": "rows cols"}
     outputs = {"values": "rows k", "indices": "rows k"}
     library = "torch"
