@@ -16,7 +16,7 @@ from opbench import nvtx
 from opbench.cli import cli
 from opbench.insight.levels import unit_bounds
 from opbench.insight.nsight import parse
-from opbench.insight.nsight.source_page import SampledKernel, read_sampled, with_lines
+from opbench.insight.nsight.source_page import SampledKernel, read_sampled, with_lines, with_texts
 from opbench.insight.source_profile import source_profile
 from opbench.running.profile import executed_instructions
 
@@ -95,6 +95,17 @@ def test_waits_are_charged_to_the_lines_that_cause_them() -> None:
     loads = by_line[31].charged["long_scoreboard"] + by_line[32].charged["long_scoreboard"]
     assert loads == found.reasons["long_scoreboard"], "the two lines that load from global memory"
     assert next(iter(by_line[35].charged)) == "mio_throttle"
+
+
+def test_a_page_has_the_whole_file_only_if_it_is_the_version_that_was_profiled() -> None:
+    (kernel,) = kernels("matmul_shared_tile")
+    ((file, listed_lines),) = kernel.sources.items()
+    lines = [listed_lines.get(number, f"// comment {number}") for number in range(1, max(listed_lines) + 3)]
+    whole = with_texts(kernel, lambda path: "\n".join(lines))
+    assert whole.sources[file] == dict(enumerate(lines, start=1))
+    lines[min(listed_lines) - 1] += "  // edited"
+    assert with_texts(kernel, lambda path: "\n".join(lines)).sources == kernel.sources
+    assert with_texts(kernel, lambda path: None).sources == kernel.sources
 
 
 def test_the_command_prints_the_hottest_lines_and_writes_a_page(profiled: Path) -> None:
