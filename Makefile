@@ -55,7 +55,7 @@ quick: $(VENV)/.quick  ## Install what is needed and run the quick suite: on the
 # A second thread of NumPy's spins for 50 ms in each of them, while the cores have tests of their own to run.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-test: $(VENV)/.test  ## Install what is needed and test each part of opbench and half of the kernel files; tests/long_tests.toml lists the rest
+test: $(VENV)/.test  ## Install what is needed and test each part of opbench and one variant of every kernel file; tests/long_tests.toml lists the rest
 	$(PYTEST) -m 'not long'
 
 test-all: $(VENV)/.test  ## Install what is needed and run every test
