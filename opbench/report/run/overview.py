@@ -45,6 +45,7 @@ def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[st
         "sort": {
             "time": sort_number(winner.time_s if winner else None),
             "share": sort_number(winner.peak_share if winner else None),
+            "library": sort_number(best_own.speedups.over_library if best_own else None),
             "moving": sort_number(memory_s),
             "computing": sort_number(arithmetic_s),
         },
