@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from opbench.backend.base import SparseMemory, TracingBackend
 from opbench.backend.findings import headline
 from opbench.checking.huge_values import ProblemSlices, judge_slices, load, load_small_inputs, slices_of, written_slices
@@ -21,6 +23,10 @@ HUGE_ELEMENTS = 1 << 31
 MAX_INT = (1 << 31) - 1
 LONG_AXIS_SIZES = ((1 << 16) + 3, (1 << 16) - 1, (1 << 15) + 3)
 """Sizes of an axis beyond 16 bits; the limit of blocks in a grid's y and z dimensions; and beyond a `short`."""
+MAX_FILLED_BYTES = 1 << 28
+"""Most bytes of workspaces that are filled with other contents to confirm a fault."""
+OTHER_WORDS = (0xFFFFFFFF, 1)
+"""Contents of workspaces, in addition to 0, with which a fault must repeat: complements of 0, and numbers counted from 1."""
 MAX_LONG_WORK = 4e6
 """FLOPs and elements up to which a problem with a long axis is checked."""
 
@@ -52,7 +58,8 @@ def huge_problems(
             continue
         seen_modes.add(modes)
         for axis, size in problem.axes.items():
-            mode_pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
+            groups = itertools.chain([()], itertools.combinations(modes, 1), itertools.combinations(modes, 2))
+            mode_pairs = {(axis, *group) for group in groups}
             if (
                 isinstance(size, int)
                 and not mode_pairs <= covered_pairs
@@ -178,10 +185,22 @@ def _run(
     """Return the verdict on memory accesses, and a bit mask of the blocks that were cut short."""
     try:
         trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
+        errors = [f for f in trace.findings if not f.hint]
+        tensors = {tensor.name for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())}
+        workspaces = [buffer.content for name, buffer in buffers.items() if name not in tensors]
+        # A later launch may take an index from a workspace element whose block did not run: only a fault that also
+        # occurs with other contents there is one of the kernel.
+        can_fill = launches[1:] and 0 < sum(content.nbytes for content in workspaces) <= MAX_FILLED_BYTES
+        for word in OTHER_WORDS if can_fill else ():
+            if errors:
+                for content in workspaces:
+                    content.view(np.uint32)[...] = word
+                trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
+                repeated = {(f.kind, f.file, f.line) for f in trace.findings if not f.hint}
+                errors = [f for f in errors if (f.kind, f.file, f.line) in repeated]
     except LaunchError as refused:
         return Verdict(False, f"{refused}; state in `requires` which sizes the kernel supports"), 0
-    errors = tuple(f for f in trace.findings if not f.hint)
     reason = headline(errors[0]) if errors else ""
     return Verdict(
-        not errors, reason, findings=errors, launches=tuple(map(RecordedLaunch.of, launches))
+        not errors, reason, findings=tuple(errors), launches=tuple(map(RecordedLaunch.of, launches))
     ), trace.unfinished_blocks

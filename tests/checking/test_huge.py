@@ -80,6 +80,50 @@ def test_values_of_the_blocks_that_ran_are_judged(tmp_path: Path, index: str) ->
         assert all("out[" in reason for reason in found.values()), found
 
 
+BY_BLOCK = """\
+// /// opbench
+// operator = "relu"
+// workspace = { numbers = "cdiv(n, 256)" }
+// [[launch]]
+// kernel = "count_blocks"
+// grid = ["cdiv(n, 65536)"]
+// block = ["256"]
+// args = ["numbers", "n"]
+// [[launch]]
+// kernel = "rectify"
+// grid = ["cdiv(n, 256)"]
+// block = ["256"]
+// args = ["x", "numbers", "out", "n"]
+// ///
+extern "C" __global__ void count_blocks(int* numbers, int n) {
+    const int block = blockIdx.x * 256 + threadIdx.x;
+    if (block <= (n - 1) / 256) numbers[block] = block + 1;
+}
+extern "C" __global__ void rectify(const float* x, const int* numbers, float* out, int n) {
+    const long long i = (numbers[blockIdx.x] - 1) * 256LL + threadIdx.x;
+    if (i >= n) return;
+    out[i] = fmaxf(x[INDEX], 0.0f);
+}
+"""
+
+
+@pytest.mark.parametrize("index", ["i", "(int)(i * 2) / 2"])
+def test_an_index_from_a_block_that_did_not_run_is_no_fault(tmp_path: Path, index: str) -> None:
+    path = tmp_path / "by_block.cu"
+    path.write_text(BY_BLOCK.replace("INDEX", index))
+    outcomes = tried(path)
+    assert outcomes
+    if index == "i":
+        assert set(outcomes.values()) == {"right: "}
+    else:
+        assert all("by_block.cu:22: " in outcome for outcome in outcomes.values()), outcomes
+
+
+def test_a_single_mode_has_a_huge_problem_for_each_of_its_values() -> None:
+    problems = list(huge_problems(list(CATALOG.operator("relu").examples())))
+    assert {problem.axes["dtype"] for problem in problems} == {"f32", "bf16"}
+
+
 def test_one_axis_grows_at_a_time() -> None:
     """Rows and columns of a transpose; of a matmul the rows of either side, as k is how long its sums are."""
     transposes = [problem.axes for problem in huge_problems(list(CATALOG.operator("transpose").examples()))]

@@ -10,7 +10,7 @@
 //     "BLOCK == 512 or (SORT, PARTS) in ((512, 8), (512, 16), (512, 1), (256, 8), (256, 1), (1024, 8))",
 //     "BLOCK == 256 or (SORT, PARTS) == (512, 4)",
 // ]
-// requires  = ["2 * k <= SORT"]
+// requires  = ["2 * k <= SORT", "rows <= 65535"]
 // supports  = { dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", K = "k", LANES = "lanes", VECTORS = "cols // lanes" }
 // workspace = { best = "2 * rows * PARTS * k" }
