@@ -277,7 +277,7 @@ def program_of(
     global_code = tuple(token for shape in shapes for token in tokens_of(f"dim3 {shape};"))
     if entry_points:
         starts = [call_in_order([functions[name] for name in entry_points])]
-    else:  # `main` can call a launching function through a pointer.
+    else:  # also start at launchers that nothing calls: `main` may call them through a pointer
         starts = [functions[name] for name in ("main", *uncalled_launchers(all_declarations)) if name in functions]
     for start in starts:
         code = (*global_code, *inliner.statements_of(start))

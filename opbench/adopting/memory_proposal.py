@@ -432,7 +432,7 @@ class _Writer:
         )
 
     def _kernels_with_buffer(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
-        """Yield each kernel that gets a buffer, in launch order, and the name of the pointer parameter."""
+        """Yield each launched kernel, in launch order, with each of its pointer parameters that gets the buffer."""
         for launched_kernel in self.values.launched_kernels:
             for parameter, argument in launched_kernel.argument_pairs:
                 if parameter.is_pointer and self.values.program.buffer_name(argument) == name:

@@ -26,7 +26,7 @@ LONG_AXIS_SIZES = ((1 << 16) + 3, (1 << 16) - 1, (1 << 15) + 3)
 MAX_FILLED_BYTES = 1 << 28
 """Most bytes of workspaces that are filled with other contents to confirm a fault."""
 OTHER_WORDS = (0xFFFFFFFF, 1)
-"""Contents of workspaces, in addition to 0, with which a fault must repeat: complements of 0, and numbers counted from 1."""
+"""Contents of workspaces with which a fault must repeat, as with 0: they suit complements, and numbers from 1 on."""
 MAX_LONG_WORK = 4e6
 """FLOPs and elements up to which a problem with a long axis is checked."""
 

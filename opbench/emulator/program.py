@@ -220,7 +220,7 @@ class CpuProgram:
         return lambda number: self._runtime.launch(bound.prepare_run(number))
 
     def _constant(self, index: int) -> tuple[int, int]:
-        """Return the address and the size in bytes of a constant of the request."""
+        """Return the address and the size in bytes of the `__constant__` variable with this index in the request."""
         address = getattr(self._library, constant_symbol(index))
         size = getattr(self._library, f"{constant_symbol(index)}_bytes")
         address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64

@@ -15,7 +15,7 @@ from opbench.kernels.operator import Operator
 
 
 class Builder:
-    """Build a network: every method adds a node and returns the value that the node computes.
+    """Build a network: methods named as layers and operators add nodes and return the values that these compute.
 
     All values except integers are float32 in layout nchw; passes choose other layouts and dtypes. Weights equal those
     of PyTorch's layers, bit for bit, if they are created in the same order after `torch.manual_seed(seed)`: uniform
@@ -436,8 +436,8 @@ class Builder:
         """Return rows and columns of a value with two axes; raise UsageError for another value."""
         if len(x.shape) != 2:
             raise UsageError(
-                f"{name}: {operator} needs rows of features, but '{x.name}' has shape {x.shape}; flatten '{x.name}' "
-                "first",
+                f"{name}: {operator} needs two axes (rows, features), but '{x.name}' has shape {x.shape}; flatten "
+                f"'{x.name}' first",
                 kind="not-rows",
                 subject=name,
                 value=x.shape,

@@ -213,7 +213,7 @@ class Graph:
             if self.values[name].of or self.values[name].updates:
                 raise UsageError(
                     f"{self.name}: '{name}' is an input, weight or state, so '{name}' cannot be a view of another "
-                    f"value; remove of and updates from '{name}'",
+                    f"value; remove the fields 'of' and 'updates' of '{name}'",
                     kind="view-of-input",
                     subject=name,
                 )
@@ -238,7 +238,8 @@ class Graph:
         for name, array in self.weights.items():
             if array.shape != self.values[name].shape:
                 raise UsageError(
-                    f"weight '{name}' has shape {array.shape}; give an array of shape {self.values[name].shape}",
+                    f"the array for weight '{name}' has shape {array.shape}; give an array of shape "
+                    f"{self.values[name].shape}",
                     kind="other-shape",
                     subject=name,
                     value=array.shape,

@@ -173,7 +173,7 @@ def _read_weights(file: Path, expected_sha256: str, structure_file: str) -> dict
         content = file.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{file}: cannot read: {error.strerror or error}; {structure_file} names this file for its weights, so "
+            f"{file}: cannot be read: {error.strerror or error}; {structure_file} expects its weights in this file, so "
             "copy the weights there",
             kind="unreadable",
             subject=file,

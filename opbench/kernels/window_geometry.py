@@ -85,7 +85,7 @@ class _Windows2d(Operator):
         return padded[..., self.padding : self.padding + self.h, self.padding : self.padding + self.w]
 
     def channels_first(self, array: np.ndarray) -> np.ndarray:
-        """Return images, or filters with channels, that are stored in `layout`, in the order n c h w."""
+        """Reorder images, or filters with channels, from `layout` to n c h w."""
         return array if self.layout == "nchw" else array.transpose(0, 3, 1, 2)
 
     def in_layout(self, array: np.ndarray) -> np.ndarray:

@@ -216,7 +216,8 @@ def modelled_time(
 ) -> tuple[float, float] | None:
     """Return the least time in seconds that a counted case takes by its traffic, and the lower bound of its problem.
 
-    An empty launch is left out of both, as it hides the differences of small problems. None if one is not known.
+    Neither contains the time of an empty launch, which hides the differences of small problems. None if
+    one of the two is unknown.
     """
     problem = case.problem
     bound = bound_and_limit(peaks.at_level(problem.bandwidth()), problem.flops(), problem.bytes(), case.unit)

@@ -71,7 +71,7 @@ def _shown(value: object) -> str:
 
 
 def comparable_conditions(run: Run) -> str:
-    """Return all conditions that affect a run's times, except the kernels, as text that can be compared."""
+    """Return the machine's properties (`MACHINE_FIELDS`) and the timing mode of a run as text that can be compared."""
     environment = run.header.environment.to_json()
     machine = {key: environment[key] for key in MACHINE_FIELDS if key in environment}
     machine["timing.mode"] = run.header.timing.mode

@@ -352,7 +352,7 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
 
 
 def _names(code: Sequence[Token], kind: str) -> set[str]:
-    """Return the names that a declaration declares; a name too many does no harm."""
+    """Return the names that a declaration declares; an additional name is harmless."""
     if kind in ("function", "prototype"):
         name, opened = _function_name(code)
         names = {name}

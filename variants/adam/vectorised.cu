@@ -22,7 +22,7 @@
 //
 // A quarter of the load and store instructions; a thread issues 4 x UNROLL loads of 16 bytes before it computes. The
 // copy in bf16 costs 2 bytes per element in addition to 28; a separate pass would read the parameters again. STREAM
-// marks parameters and moments evict-first in L2, because nothing reads the moments before the next step. Limit: HBM,
+// marks parameters and moments evict-first in L2, because nothing reads the moments before the next step, and the parameters not before the next forward pass. Limit: HBM,
 // seven arrays; square root and division take less time than the memory accesses.
 #if COPY
 #include <cuda_bf16.h>

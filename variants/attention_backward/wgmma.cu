@@ -108,8 +108,8 @@
 // A warpgroup has 64 queries (or keys). It computes plain (or transposed) tiles of weights and slopes in registers, as
 // the first operand of wgmma. While it computes slopes, the next scores are multiplied (AHEAD); while it computes
 // exponentials, the last product of the step runs. With REGISTERS, the warpgroup's own rows are in registers too, so
-// wgmma reads half as much shared memory. With three warpgroups (GROUPS) each has fewer registers, but more of them
-// work while one waits. Persistent blocks go from head to head, and the copying thread runs ahead of them. The first
+// wgmma reads half as much shared memory. With three warpgroups (GROUPS), each has fewer registers, but two
+// warpgroups work while one waits. Persistent blocks go from head to head, and the copying thread runs ahead of them. The first
 // kernel also writes the statistics of all rows in the layout that the second kernel copies: whole tiles of 64, with
 // weights of 0 after the last query. Blocks share no sums, so results are reproducible. Limit: weights and slopes are
 // computed twice, 7 products instead of 5. Idea: Shah et al., "FlashAttention-3" (2024).
@@ -152,9 +152,9 @@ struct HeadWalk {
     }
 };
 
-// A ring in which each warp waits for and releases the stages. If a whole warpgroup arrived at once, a stage that needs
-// no products could be filled again, and its phase could flip twice, before another warp has seen it: that warp would
-// wait forever.
+// A ring in which each warp waits for and releases the stages. If one thread arrived for its whole warpgroup, a stage that
+// needs no products could be filled again, and its phase could flip twice, before another warp has read the phase: that
+// warp would wait forever.
 template <int stages, int stage_bytes, int copied = stage_bytes>
 struct WarpRing : Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> {
     typedef Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> Base;
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     const HeadWalk<BM> walk(queries, heads, batch);
     const int causal_offset = keys - queries;
     auto steps_until = [&](int end) { return ((CAUSAL ? min(keys, end + causal_offset) : keys) + STEP - 1) / STEP; };
-    // Blocks end with the last tile of queries; the first block may begin with tiles before the first query.
+    // Block 0 ends with the last tile of queries; the block with the highest number may begin before the first query.
     const int query_tiles = (queries + STEP - 1) / STEP;
     auto place = [&](int block) { return query_tiles * STEP - (block + 1) * BM; };
     if (threadIdx.x == 0) tiles.init(), ring.init();

@@ -82,7 +82,7 @@
 // ///
 //
 // The patches of nhwc_wgmma_patch in f16. One f16 number has as many significant bits as TF32 and, scaled by a power of
-// two, a range of 39 binades, at twice the rate of TF32. Two f16 numbers (planes) have the bits of float32: three
+// two, a range of 39 binades, at twice the rate of TF32. Two f16 numbers (planes) have 22 significant bits: three
 // products as in matmul/wgmma_planes, which explains why f16. The sums of the high parts start from zero at each filter
 // position, and are added in float while the products with low parts run. Each filter has its own power of two. An
 // image has one power of two for all of its elements, because one row of the product uses many pixels. The error with

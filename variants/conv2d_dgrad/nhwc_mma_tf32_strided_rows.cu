@@ -32,8 +32,8 @@
 // ]
 // ///
 //
-// nhwc_mma_tf32_strided has few tiles for a small image; the longest phase of a 3 x 3 filter has as many steps as the
-// other three together; and its first launch, which rotates the filters, reads and writes all of them. Here the SPLIT
+// nhwc_mma_tf32_strided has few tiles for a small image; with stride 2, the longest of the four phases has 4 of the 9
+// positions of a 3 x 3 filter; and its first launch, which rotates the filters, reads and writes all of them. Here the SPLIT
 // blocks of a cluster divide the depth of a tile (filter positions and filters) and add their sums through distributed
 // shared memory. A step covers 32 filters at one position. Their rows of channels are copied in their stored order, and
 // the operand of the mma instruction is read from them word by word, as in linear_dgrad/mma_tf32; so no filter has to

@@ -43,8 +43,8 @@
 // args   = ["patches", "filters", "skip?", "out?", "dimage", "n", "c", "k", "h", "w"]
 // ///
 //
-// As conv2d/nhwc_winograd_3xtf32_fused, but over dout, whose depth is k; the filters are rotated and transformed at
-// once. This saves the traffic of the products. Limits: mma.sync's TF32 rate, eight warps per multiprocessor, the
+// As conv2d/nhwc_winograd_3xtf32_fused, but over dout, whose depth is k; one kernel rotates and transforms the
+// filters. Because the output transform is fused, the products are not written to memory. Limits: mma.sync's TF32 rate, eight warps per multiprocessor, the
 // traffic of the patches.
 
 #include <opbench/gradients.cuh>

@@ -58,7 +58,7 @@
 // args   = ["parts", "dweight", "dbias?"]
 // ///
 //
-// A layer of LeNet in training has 30 million multiply-adds and a megabyte of data, which takes no longer than the
+// LeNet's second convolution with 128 images has 30 million multiply-adds and a megabyte of data, which takes no longer than the
 // launch of its kernels. So the kernel must read memory once, with all loads in flight together, and have no barrier in
 // its inner loop. A block copies an image, with zeros around it, and the image's dout into shared memory, or a band of
 // rows of both.

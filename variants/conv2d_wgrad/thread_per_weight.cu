@@ -16,9 +16,9 @@
 //
 // Each thread computes one weight's gradient as the formula says, adding the pixels up in their order; threads after
 // the last weight compute the gradient of the bias. Limit: a layer has few weights and many pixels (LeNet's first layer
-// 150 and 73,728 at N=128), so most multiprocessors are idle while few threads wait for one load after another. In
-// nhwc, neighbouring threads at least read neighbouring channels of one pixel; in nchw, their addresses are a plane or
-// a filter position apart.
+// 150 and 100,352 at N=128), so most multiprocessors are idle while few threads wait for one load after another. In
+// nhwc, neighbouring threads read neighbouring channels of one pixel. In nchw, the threads of one filter row read
+// neighbouring pixels; the next filter row is about w elements away, the next channel a plane.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

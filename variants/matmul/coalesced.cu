@@ -11,8 +11,8 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The only change is that the two indices are swapped. Now a warp reads 128 contiguous bytes of b (4 sectors instead of
-// 32 for a), all its threads read the same word of a, and out is written in full lines. Limit: two loads per
+// The only change is that the two indices are swapped. Now a warp reads 128 contiguous bytes of b (4 sectors; the previous
+// variant's load of a accesses 32), all its threads read the same word of a, and out is written in full lines. Limit: two loads per
 // multiply-add, so the load/store unit is busy long before the arithmetic; each value of b is fetched again by every
 // row of the block. After the CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 

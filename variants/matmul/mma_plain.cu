@@ -35,8 +35,8 @@ constexpr int A_PITCH = BK + 8, B_PITCH = BN + 8;  // elements from one row of a
 typedef unsigned short Bits;                       // the bits of a bf16, because this kernel only copies them
 
 // sum += a * b: 16 x 8 outputs over a depth of 16. Thread t of the warp holds, with g = t / 4 and p = t % 4 * 2:
-// a[0..3]: rows g, g + 8, g, g + 8 in columns p and p + 1, and for a[2], a[3] in columns p + 8 and p + 9;
-// b[0..1]: rows p and p + 1, and for b[1] rows p + 8 and p + 9, of column g;
+// a[0], a[1]: rows g and g + 8, columns p and p + 1; a[2], a[3]: the same rows, columns p + 8 and p + 9;
+// b[0]: rows p and p + 1 of column g; b[1]: rows p + 8 and p + 9 of column g;
 // sum[0..3]: columns p and p + 1 of row g, then of row g + 8.
 __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "

@@ -40,7 +40,7 @@ typedef __nv_fp8x4_e5m2 B;
 typedef __nv_fp8x4_e4m3 B;
 #endif
 
-// Return the index of a row in the line of the tile that holds element `k` of each row.
+// Line k of the tile holds element k of all rows. Return the index of `row` in this line.
 __device__ __forceinline__ int swizzled(int row, int k) { return row ^ k / 4 % 8 * 4; }
 
 // Load four neighbours of x [rows][k] from (row, at) as floats; zeros outside.

@@ -90,7 +90,7 @@
 using namespace opbench;
 
 constexpr int DIGITS = 256, WARPS = BLOCK / 32;
-constexpr int COUNTING = 512, COPIES = 8;  // of sort_count_all: threads, and copies of each counter
+constexpr int COUNTING = 512, COPIES = 8;  // sort_count_all: threads per block, copies of each counter
 constexpr unsigned NUMBER = 0x0fffffffu;   // the bits of a word's number
 typedef unsigned Bits;                     // of an element of any type
 static_assert(BLOCK >= DIGITS, "a thread for each digit");

@@ -18,9 +18,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Only as many blocks as fit on the GPU at once. Each thread adds thousands of elements in registers, with UNROLL loads
+// At most as many blocks as fit on the GPU at once. Each thread adds thousands of elements in registers, with UNROLL loads
 // of 16 bytes in flight (Harris' "multiple elements per thread"; Luitjens 2014 for the atomics). So the tree at the end
-// costs nearly nothing, and about a thousand atomic additions combine the blocks. Each of these rounds a total of the
+// costs nearly nothing, and about a thousand atomic additions combine the blocks. Each addition rounds a total of the
 // order of sqrt(n) by at most half a unit in its last place, 2^-10 for n = 2^28: in the worst case 1 in total, where
 // the operator allows 100. The order of the atomics differs from run to run, and so may the last bits. Limit: HBM,
 // reading only.

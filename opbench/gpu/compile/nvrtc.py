@@ -171,7 +171,7 @@ def libraries() -> tuple[Nvrtc, ...]:
         try:
             loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
-            if os.sep in candidate:  # The file exists; a name without a folder may not.
+            if os.sep in candidate:  # a file that was found; a bare name may be not installed, which is no error
                 load_errors.append(f"{candidate}: {error}")
             continue
         loaded_by_major.setdefault(loaded.version[0], loaded)

@@ -193,7 +193,12 @@ class Assembly:
         image = self.value(x)
         _, _, h, w = self.image(image)
         scale = self.equal_number((height / h, width / w), "scale")
-        self.require_setting("scale", height / h, scale)
+        if scale != height / h:
+            raise self.unsupported(
+                f"a resize factor of {height / h:g} is not supported; export the model with a whole factor, such as 2",
+                "unsupported-option",
+                ("scale", height / h),
+            )
         return self.net.upsample2d(image, scale, mode, name=name)
 
     def concat(self, name: str, operands: Sequence[Operand], axis: int) -> Value:

@@ -62,7 +62,7 @@ class SampledKernel:
 
 
 def read_sampled(text: str) -> list[SampledKernel]:
-    """Return the kernels of ncu's source page (`--print-source sass`); samples of several launches of one are added.
+    """Return the kernels of ncu's source page (`--print-source sass`); the samples of a kernel's launches are added.
 
     Raises EnvironmentFault if there is no table of samples.
     """

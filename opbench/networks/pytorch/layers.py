@@ -224,7 +224,7 @@ class LayerOperator:
     def input_gradients(
         self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
     ) -> Sequence[Tensor | None]:
-        """Return the gradients of the tensors, from the gradient of the first output."""
+        """Return the gradients of the layer's input tensors, from the gradient `out` of its first output."""
         shapes_and_dtypes, backward_pass = backward.shapes_and_dtypes, backward.backward_pass
         gradients: list[Tensor | None] = [None] * len(shapes_and_dtypes)
         if out is not None and backward_pass is not None:

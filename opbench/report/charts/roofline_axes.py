@@ -186,7 +186,7 @@ def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], units_used: Iterable[s
         right = axes.get_xlim()[1]
         ridge_x = rate / (known_peaks.dram_bytes_per_s or 1.0)
         if ridge_x >= right / 1.2:
-            continue  # memory limits every intensity in the figure
+            continue  # the line of this peak would begin at the right edge or beyond it
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
         axes.plot([ridge_x, right], [rate, rate], **{**line_style(known_peaks), "linewidth": 1.1})

@@ -195,8 +195,8 @@ __device__ __forceinline__ void turn_position(const T* filters, T* turned, int k
         if (c0 + y < c && k0 + x < k) turned[((size_t)(c0 + y) * places + place) * k + k0 + x] = tile[x][y];
 }
 
-// Copy filters [k][positions][c] to [c][positions][k] with reversed positions; blockIdx.y is the position. A
-// convolution with these filters computes the gradient of its input.
+// Copy filters [k][positions][c] to [c][positions][k] with reversed positions; blockIdx.y is the position. The
+// convolution of dout with these filters is the gradient of the original convolution's input.
 template <class T>
 __device__ __forceinline__ void turn_filters(const T* filters, T* turned, int k, int c, int positions) {
     turn_position(filters, turned, k, c, positions, blockIdx.y, positions, positions - 1 - (int)blockIdx.y);

@@ -51,8 +51,8 @@ __device__ __forceinline__ void transform_products(const Vector* products, int n
                 finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
 }
 
-// Return the place of a tile's 2 x 2 outputs. x: the index of the upper left one; bit 2 i + j of y: whether row i,
-// column j exists.
+// Return the place of a tile's 2 x 2 outputs. .x of the result: the index of the upper left one; bit 2 i + j of .y:
+// whether row i, column j exists.
 __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
     const int rows = (p + 1) / 2, columns = (q + 1) / 2;
     if (tile >= n * rows * columns) return {0, 0};
