@@ -22,7 +22,7 @@ import nsight_rules
 from nsight_rules import Suggestion
 from opbench import units
 from opbench.insight.advice import Advice, advise
-from opbench.insight.facts import Facts, distance_of
+from opbench.insight.facts import Facts, time_over_bound_for
 from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
 from opbench.results.advice import measured_facts, shared_modes
@@ -196,7 +196,7 @@ def record(step: Step) -> MeasuredStep:
 
 def distance_after(step: Step) -> float:
     """Return the time before the step divided by the lower bound that holds after it."""
-    return max(distance_of(mechanism, step.facts) for mechanism in step.mechanisms)
+    return max(time_over_bound_for(mechanism, step.facts) for mechanism in step.mechanisms)
 
 
 def write_steps(steps: Sequence[MeasuredStep]) -> str:
@@ -231,7 +231,7 @@ def promise(step: Step) -> Gain | None:
 
 def expected_by(estimate: GainEstimate, step: Step, mechanism: str, bound_s: float) -> Gain:
     """Return the gain of a mechanism in a step's case by an estimate; with `bound_s` 0 the lower bound is not used."""
-    return estimate.expected(mechanism, distance_of(mechanism, step.facts), step.facts.kind, bound_s)
+    return estimate.expected(mechanism, time_over_bound_for(mechanism, step.facts), step.facts.kind, bound_s)
 
 
 def is_close(expected: float, gain: float) -> bool:

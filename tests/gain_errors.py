@@ -16,7 +16,7 @@ import advice_score
 from advice_score import Step, advised_mechanism, estimate_without, expected_by, is_close, record
 from opbench import units
 from opbench.gpu.limits.ceilings import committed_ceilings
-from opbench.insight.facts import distance_of
+from opbench.insight.facts import time_over_bound_for
 from opbench.insight.gains import MIN_DISTANCE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.insight.levels import bounds, levels
 from opbench.results.files import read_run
@@ -83,7 +83,9 @@ def _class_name(low: float, high: float) -> str:
 
 def _cell(rows: Sequence[tuple[Step, str, Gain]], low: float, high: float) -> str:
     """Return the share of close estimates, the number of steps, and the median of estimated by measured gain."""
-    inside = [(step, gain) for step, mechanism, gain in rows if low <= distance_of(mechanism, step.facts) < high]
+    inside = [
+        (step, gain) for step, mechanism, gain in rows if low <= time_over_bound_for(mechanism, step.facts) < high
+    ]
     if not inside:
         return ""
     close = sum(is_close(gain.middle, step.gain) for step, gain in inside)

@@ -355,7 +355,7 @@ class LibraryBackend(Backend, Protocol):
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
         """Return arrays of the library that share the buffers' memory, by name."""
 
-    def memory_of(self, array: object) -> Buffer:
+    def buffer_of(self, array: object) -> Buffer:
         """Return a buffer that shares the memory of a library's contiguous array; the array still owns the memory."""
 
     def on_stream(self) -> AbstractContextManager[object]:

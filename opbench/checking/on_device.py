@@ -77,7 +77,7 @@ def release_device_cache() -> None:
 
 
 def _fingerprint_arrays(backend: LibraryBackend, arrays: Iterable[np.ndarray]) -> FingerprintedMemory:
-    memories = [backend.memory_of(array) for array in arrays]
+    memories = [backend.buffer_of(array) for array in arrays]
     return tuple((memory, memory.fingerprint()) for memory in memories)
 
 

@@ -40,15 +40,15 @@ class Rotation:
     """The memory of the additional sets, which the caller frees."""
 
 
-def buffer_set_count(set_bytes: int, l2_bytes: int) -> int:
+def buffer_set_count(bytes_per_set: int, l2_bytes: int) -> int:
     """Return the number of buffer sets that keep L2 cold; 0 if they would be too many or too large.
 
     If memory allows, there is at least one set for each kind of inputs.
     """
-    set_count = max(1, math.ceil(L2_FACTOR * l2_bytes / set_bytes))
-    if set_count < len(TIMED_INPUT_KINDS) and (len(TIMED_INPUT_KINDS) - 1) * set_bytes <= MAX_ADDED_BYTES:
+    set_count = max(1, math.ceil(L2_FACTOR * l2_bytes / bytes_per_set))
+    if set_count < len(TIMED_INPUT_KINDS) and (len(TIMED_INPUT_KINDS) - 1) * bytes_per_set <= MAX_ADDED_BYTES:
         set_count = len(TIMED_INPUT_KINDS)
-    return set_count if set_count <= MAX_BUFFER_SETS and (set_count - 1) * set_bytes <= MAX_ADDED_BYTES else 0
+    return set_count if set_count <= MAX_BUFFER_SETS and (set_count - 1) * bytes_per_set <= MAX_ADDED_BYTES else 0
 
 
 def rotate_buffers(

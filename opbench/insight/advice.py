@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from opbench import units
 from opbench.backend.findings import place_text
 from opbench.insight.diagnosis import Diagnosis
-from opbench.insight.facts import Facts, distance_of
+from opbench.insight.facts import Facts, time_over_bound_for
 from opbench.insight.gains import Gain, KernelKind, expected_gain
 from opbench.insight.rules import RULES, Limit, Recommendation
 from opbench.kernels.mechanism import MECHANISMS
@@ -117,7 +117,7 @@ def advise(
 
 def _expected_gain(mechanism: str, facts: Facts) -> Gain:
     """Return the expected gain of a mechanism in a case with these facts."""
-    return expected_gain(mechanism, distance_of(mechanism, facts), facts.kind, facts.bound_s)
+    return expected_gain(mechanism, time_over_bound_for(mechanism, facts), facts.kind, facts.bound_s)
 
 
 def advise_lines(

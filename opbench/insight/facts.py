@@ -291,7 +291,7 @@ def _tail_share(waves: float | None) -> float:
     return 1 - waves / math.ceil(waves) if waves is not None and 1 < waves < math.inf else 0.0
 
 
-def distance_of(mechanism: str, facts: Facts) -> float:
+def time_over_bound_for(mechanism: str, facts: Facts) -> float:
     """Return the time of a case divided by the lower bound that a mechanism could reach.
 
     For `tensor_core` the lower bound is that of tensor cores, which is lower than that of CUDA cores.

@@ -366,10 +366,10 @@ class Judgement:
         """Return the problems to compare on: those of the task, or those of committed runs that variants support."""
         if self.submitted.named_problems:
             return list(self.submitted.named_problems)
-        from opbench.results.winners import committed_winners
+        from opbench.results.winners import shipped_winners
 
         name = self.submitted.operator.name
-        known_problems = dict.fromkeys(e.problem for e in committed_winners().entries if e.operator == name)
+        known_problems = dict.fromkeys(e.problem for e in shipped_winners().entries if e.operator == name)
         problems = [self.submitted.operator.parse(problem) for problem in known_problems]
         return [p for p in problems if any(accepts(variant, p) for variant in self.submitted.variants)]
 

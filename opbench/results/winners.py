@@ -16,7 +16,7 @@ FILE = "winners.json"
 
 
 @functools.cache
-def committed_winners() -> Book:
+def shipped_winners() -> Book:
     """Return the entries of all winners files in reports/; raises UsageError for a corrupt file."""
     books = [read_book(path) for path in sorted(shipped_folder("reports").glob(f"*/{FILE}*"))]
     return Book("cold", tuple(entry for book in books for entry in book.entries))
@@ -42,6 +42,6 @@ def run_of(time: BookTime) -> str:
 @functools.cache
 def _by_problem() -> dict[tuple[str, str], list[BookEntry]]:
     entries: dict[tuple[str, str], list[BookEntry]] = {}
-    for entry in committed_winners().entries:
+    for entry in shipped_winners().entries:
         entries.setdefault((entry.operator, entry.problem), []).append(entry)
     return entries

@@ -99,7 +99,7 @@ class Device:
     def arrays(self, buffers: Mapping[str, Memory]) -> dict[str, Foreign]:
         return {name: Foreign(buffer.array) for name, buffer in buffers.items()}
 
-    def memory_of(self, array: Foreign) -> Memory:
+    def buffer_of(self, array: Foreign) -> Memory:
         return Memory(array.array)
 
     def synchronize(self) -> list[object]:

@@ -147,7 +147,7 @@ class WithLibrary(CpuBackend):
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
         return {name: buffer._content for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
 
-    def memory_of(self, array: object) -> Buffer:
+    def buffer_of(self, array: object) -> Buffer:
         raise NotImplementedError  # only references on a device need it, and these tests have none
 
     def on_stream(self) -> AbstractContextManager[object]:

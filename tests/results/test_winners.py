@@ -12,7 +12,7 @@ import pytest
 from opbench.networks.records.network_run import read_case_run
 from opbench.records import plain_name
 from opbench.results.book import make_book, read_book
-from opbench.results.winners import FILE, committed_winners, entries_of, run_of, same_model
+from opbench.results.winners import FILE, entries_of, run_of, same_model, shipped_winners
 from support.common import CATALOG, ROOT
 
 FILES = sorted((ROOT / "reports").glob(f"*/{FILE}*"))
@@ -42,12 +42,12 @@ def test_a_winners_file_is_what_its_runs_give(path: Path, monkeypatch: pytest.Mo
 def test_a_gpu_with_winners_has_committed_peaks() -> None:
     peaks = {p.parent.parent.name for p in (ROOT / "reports").glob("*/ceilings/ceilings.json")}
     assert {"h100"} <= {path.parent.name for path in FILES} <= peaks
-    assert len(committed_winners().entries) == sum(len(read_book(path).entries) for path in FILES)
+    assert len(shipped_winners().entries) == sum(len(read_book(path).entries) for path in FILES)
 
 
 def test_the_entries_of_a_problem_are_of_every_precision() -> None:
     kinds = {
-        p: {(e.operator, e.problem) for e in committed_winners().entries if e.precision == p} for p in ("f32", "tf32")
+        p: {(e.operator, e.problem) for e in shipped_winners().entries if e.precision == p} for p in ("f32", "tf32")
     }
     operator, name = min(kinds["f32"] & kinds["tf32"])
     found = entries_of(CATALOG.operator(operator).parse(name))

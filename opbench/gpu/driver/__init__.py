@@ -216,7 +216,7 @@ class CudaBackend:
             views[name] = cupy.ndarray(device_buffer.shape, device_buffer.dtype, cupy.cuda.MemoryPointer(memory, 0))
         return views
 
-    def memory_of(self, array: object) -> DeviceArray:
+    def buffer_of(self, array: object) -> DeviceArray:
         """Return a buffer that shares a CuPy array's memory; the array still owns the memory."""
         cupy_array = cast("cupy.ndarray", array)
         return DeviceArray(self._device, "reference", cupy_array.shape, cupy_array.dtype, cupy_array.data.ptr)
