@@ -30,9 +30,9 @@ from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 from opbench.paths import next_command, portable_path
-from opbench.phases import timed_phase
 from opbench.results.result import RecordedLaunch, Verdict
 from opbench.timing.clock import Launch
+from opbench.timing.phases import timed_phase
 
 DEFAULT_SEED = 20260
 MAX_TRACED_WORK = 1e7

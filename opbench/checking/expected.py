@@ -18,7 +18,7 @@ from opbench.kernels.arrays import by_pieces
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
-from opbench.phases import timed_phase
+from opbench.timing.phases import timed_phase
 
 ANY_NORM = 1e9
 """A norm tolerance that is never exceeded, for special inputs: only single elements of their outputs are judged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -183,24 +184,34 @@ def _run(
     skip_blocks: int = 0,
 ) -> tuple[Verdict, int]:
     """Return the verdict on memory accesses, and a bit mask of the blocks that were cut short."""
+    trace_sample = functools.partial(backend.trace_sample, case.request(), launches, buffers, skip_blocks)
     try:
-        trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
-        errors = [f for f in trace.findings if not f.hint]
-        tensors = {tensor.name for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())}
-        workspaces = [buffer.content for name, buffer in buffers.items() if name not in tensors]
+        trace = trace_sample()
+        errors = [finding for finding in trace.findings if not finding.hint]
         # A later launch may take an index from a workspace element whose block did not run: only a fault that also
         # occurs with other contents there is one of the kernel.
-        can_fill = launches[1:] and 0 < sum(content.nbytes for content in workspaces) <= MAX_FILLED_BYTES
-        for word in OTHER_WORDS if can_fill else ():
-            if errors:
-                for content in workspaces:
-                    content.view(np.uint32)[...] = word
-                trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
-                repeated = {(f.kind, f.file, f.line) for f in trace.findings if not f.hint}
-                errors = [f for f in errors if (f.kind, f.file, f.line) in repeated]
+        workspaces = _workspaces_to_fill(case, launches, buffers)
+        for word in OTHER_WORDS:
+            if not (errors and workspaces):
+                break
+            for content in workspaces:
+                content.view(np.uint32)[...] = word
+            trace = trace_sample()
+            repeated = {(f.kind, f.file, f.line) for f in trace.findings if not f.hint}
+            errors = [error for error in errors if (error.kind, error.file, error.line) in repeated]
     except LaunchError as refused:
         return Verdict(False, f"{refused}; state in `requires` which sizes the kernel supports"), 0
     reason = headline(errors[0]) if errors else ""
     return Verdict(
         not errors, reason, findings=tuple(errors), launches=tuple(map(RecordedLaunch.of, launches))
     ), trace.unfinished_blocks
+
+
+def _workspaces_to_fill(
+    case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, SparseMemory]
+) -> list[np.ndarray]:
+    """Return the contents of a case's workspaces if a later launch can read them and memory for all is affordable."""
+    tensors = {tensor.name for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())}
+    contents = [buffer.content for name, buffer in buffers.items() if name not in tensors]
+    is_affordable = sum(content.nbytes for content in contents) <= MAX_FILLED_BYTES
+    return contents if len(launches) > 1 and is_affordable else []

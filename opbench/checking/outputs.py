@@ -15,7 +15,7 @@ from opbench.checking.expected import Expected
 from opbench.checking.on_device import judge_buffer
 from opbench.checking.verdict import Judgement, changed_input, guard_finding, is_dyadic, sums_stay_exact
 from opbench.kernels.tensors import Tensor
-from opbench.phases import timed_phase
+from opbench.timing.phases import timed_phase
 
 MAX_INTEGER_RUN_FLOPS = 4e9
 MAX_INTEGER_RUN_BYTES = 1 << 28

@@ -40,7 +40,6 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from opbench.nvtx import case_range, phase_range
-from opbench.phases import take_phases, timed_phase
 from opbench.running.protocol import (
     CONFINED,
     Answer,
@@ -69,6 +68,7 @@ from opbench.running.protocol import (
     TimeCubins,
     unpack,
 )
+from opbench.timing.phases import take_phases, timed_phase
 from opbench.timing.sampling import measure
 
 Notify = Callable[[Notification], None]

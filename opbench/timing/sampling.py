@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from opbench.phases import timed_phase
 from opbench.timing import stats
 from opbench.timing.clock import Clock, DeviceState, Launch, LaunchSource, Sample
 from opbench.timing.measurement import Measurement, TimingWarning, kernel_time
+from opbench.timing.phases import timed_phase
 from opbench.timing.stopping import MAX_TOTAL_WAIT_S, ThrottleGuard, half_width, is_interval_stable, is_warmed_up
 
 NOISY_HALF_WIDTH = 0.02

@@ -70,10 +70,10 @@ def test_a_read_of_a_buffer_that_the_host_never_fills_says_how_to_fill_it(cli: C
 def test_a_header_that_memory_mode_does_not_find_is_noted_with_its_line(cli: Cli, here: Path) -> None:
     shutil.copy(CASES / "bias_gelu.cu", here)
     text = (here / "bias_gelu.cu").read_text()
-    (here / "odd.cu").write_text('#include "beside.cuh"\n#include "missing.cuh"\n' + text)
-    (here / "beside.cuh").touch()
+    (here / "odd.cu").write_text('#include "neighbour.cuh"\n#include "missing.cuh"\n' + text)
+    (here / "neighbour.cuh").touch()
     done = cli("check", "odd.cu", "--memory")
-    assert "odd.cu:2: header 'missing.cuh' was not found" in done.stderr and "beside.cuh" not in done.stderr
+    assert "odd.cu:2: header 'missing.cuh' was not found" in done.stderr and "neighbour.cuh" not in done.stderr
 
 
 def test_a_file_of_an_operator_is_checked_under_the_header_that_adopt_proposes(cli: Cli, here: Path) -> None:

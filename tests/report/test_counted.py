@@ -23,7 +23,7 @@ from support.checks.pages import Tags, page, words
 from support.common import ROOT
 
 
-def told(found: Run) -> str:
+def summary(found: Run) -> str:
     return traffic_columns.traffic_sentence(rows(found))
 
 
@@ -41,7 +41,7 @@ def cells(html: str, variant: str) -> list[str]:
 
 
 def test_one_sentence_says_who_wastes_and_who_does_not() -> None:
-    assert told(counted_run()) == (
+    assert summary(counted_run()) == (
         "Counted: uncoalesced accesses move more sectors than their bytes need: stores of `naive` (8.00×); bank "
         "conflicts in `shared` (97 % of wavefronts); atomics collide in `summing` (97 % of lanes); `padded` and "
         "`spilling` have no such access."
@@ -49,22 +49,22 @@ def test_one_sentence_says_who_wastes_and_who_does_not() -> None:
 
 
 def test_the_sentence_of_clean_or_unknown_traffic() -> None:
-    assert told(one(access("load"), access("store"))) == "Counted: `naive`'s loads and stores are coalesced."
-    assert told(one(access("load"), access("load", 1, 1, "shared"))).endswith("coalesced and nothing conflicts.")
-    assert told(one(access("load"), counted_blocks=2)).startswith("Predicted: ")
-    assert told(cpu_run()) == ""
+    assert summary(one(access("load"), access("store"))) == "Counted: `naive`'s loads and stores are coalesced."
+    assert summary(one(access("load"), access("load", 1, 1, "shared"))).endswith("coalesced and nothing conflicts.")
+    assert summary(one(access("load"), counted_blocks=2)).startswith("Predicted: ")
+    assert summary(cpu_run()) == ""
 
 
 def test_mere_alignment_and_broadcasts_are_no_fault() -> None:
     for fine in (access("load", 5, 4), access("load", 1, 4), access("store", 2, 1)):
-        assert "are coalesced" in told(one(fine)), fine
+        assert "are coalesced" in summary(one(fine)), fine
 
 
 def test_many_faulty_variants_are_counted_not_listed() -> None:
     found = run([result(f"v{i}", backend="cpu") for i in range(9)], backend="cpu")
     for i, r in enumerate(found.results):
         found.traffic[r.case] = traffic(access("load", 10 + i))
-    assert told(found).endswith("loads of `v8` (4.50×), loads of `v7` (4.25×), loads of `v6` (4.00×) and 6 more.")
+    assert summary(found).endswith("loads of `v8` (4.50×), loads of `v7` (4.25×), loads of `v6` (4.00×) and 6 more.")
 
 
 def test_bad_figures_have_a_sign_and_a_colour(tmp_path: Path) -> None:

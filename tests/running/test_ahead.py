@@ -13,7 +13,6 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, Location, Reason
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
-from opbench.phases import PhaseTimer
 from opbench.results.files import FILE, Run, read_run
 from opbench.results.showing import phases_text
 from opbench.running import runner
@@ -32,6 +31,7 @@ from opbench.running.protocol import (
 from opbench.running.runner import RunSetup, run_suite
 from opbench.running.suite import Suite, read_suite
 from opbench.running.worker import Worker, WorkerLost
+from opbench.timing.phases import PhaseTimer
 from support.builders.two_problems import own_variant
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU
