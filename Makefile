@@ -134,9 +134,9 @@ jobs_networks = $(call missing,$(NETWORKS:%=$(EVIDENCE)/networks/%/network.json)
 jobs_trainings = $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)) $(EVIDENCE)/loss-curves/gpt2-4-bf16.json
 evidence: | $(VENV)/.quick  ## Measure what the documents quote, on a GPU, into EVIDENCE; PART='quick full' selects parts, GPUS=2 uses two GPUs
 	printf '%s\n' $(jobs) | xargs -r -n 1 -P $(GPUS) --process-slot-var=$(if $(filter 1,$(GPUS)),JOB_SLOT,CUDA_VISIBLE_DEVICES) \
-		$(MAKE) NETWORKS_OUT=$(EVIDENCE)/networks
-	$(if $(filter gpus,$(PART)),$(MAKE) evidence-gpus)
-	$(BIN)/python tests/evidence.py $(EVIDENCE)
+		$(MAKE) NETWORKS_OUT=$(EVIDENCE)/networks || failed=1; \
+	$(if $(filter gpus,$(PART)),$(MAKE) evidence-gpus || failed=1;) \
+	$(BIN)/python tests/evidence.py $(EVIDENCE) && test -z "$$failed"
 
 evidence-ceilings: | $(VENV)/.quick
 	test -e $(EVIDENCE)/ceilings/ceilings.json || $(OPBENCH) ceiling --out $(EVIDENCE)/ceilings
@@ -152,7 +152,7 @@ $(EVIDENCE)/selftest-clock/selftest.json: | $(VENV)/.quick
 $(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
 	@# Exit code 1: a variant is wrong, and the run holds it as all others.
 	test -e $(EVIDENCE)/$*/results.jsonl.xz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
-		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume)
+		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume) || test $$? = 1
 
 evidence-networks:
 	$(MAKE) networks NETWORKS_OUT=$(EVIDENCE)/networks
@@ -161,12 +161,14 @@ DATA_lenet := digits
 DATA_alexnet := digits:224
 DATA_unet := textures
 DATA_gpt2 := text
+DATA_resnet50 := digits:224
 LARGE_TRAININGS := $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p))
-TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-bf16 gpt2-4-bf16 gpt2-16-bf16
+TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-bf16 resnet50-64-bf16 gpt2-4-bf16 gpt2-16-bf16
 # $(1): NAME-BATCH-PRECISION
 train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
 	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D) \
-	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304 --optimizer adamw --decay 0.1 --tune)
+	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304) \
+	$(if $(filter gpt2 resnet50,$(call part,1,$(1))),--optimizer adamw --decay 0.1 --tune)
 evidence-trainings: $(jobs_trainings)
 
 $(EVIDENCE)/loss-curves/%.json: | $(VENV)/.quick
