@@ -28,6 +28,7 @@ from opbench.kernels.folders import Catalog
 from opbench.results.advice import measured_facts, shared_modes
 from opbench.results.files import read_run
 from opbench.results.result import Result
+from opbench.tables import markdown_table
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "reports/h100"
@@ -239,6 +240,24 @@ def is_close(expected: float, gain: float) -> bool:
     return 1 / CLOSE <= expected / gain <= CLOSE
 
 
+SCORE_HEADINGS = (
+    "ladder steps",
+    "number",
+    "first advice",
+    "among the first three",
+    "gain within ±25 %",
+    "gain within its range",
+    "high / low of the range",
+)
+MECHANISM_HEADINGS = (
+    "mechanism",
+    "steps that add it",
+    "that add only it",
+    "first advice names it",
+    "among the first three",
+)
+
+
 def table(measured: Sequence[Step]) -> str:
     """Return the scores in Markdown: all cures, development set, test set, each mechanism, and the operators."""
     answered = cures(steps(measured))
@@ -248,31 +267,25 @@ def table(measured: Sequence[Step]) -> str:
         ("development set", [step for step in answered if not step.in_test_set]),
         ("test set", [step for step in answered if step.in_test_set]),
     ]
-    lines = [
-        "| ladder steps | number | first advice | among the first three | gain within ±25 % | gain within its range "
-        "| high / low of the range |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
     peer = nsight_rules.read([step.case for step in answered])
     rows.append(("those that Nsight Compute measured", [step for step in answered if step.case in peer]))
-    lines += [_row(name, several) for name, several in rows]
-    lines.append(_peer_row("Nsight Compute's rules on them", peer, rows[-1][1]))
-    lines.append(_row("all steps, at each problem where they gain", everywhere))
-    lines.append(_row("test set, at each such problem", [step for step in everywhere if step.in_test_set]))
+    scores = [
+        *(_row(name, several) for name, several in rows),
+        _peer_row("Nsight Compute's rules on them", peer, rows[-1][1]),
+        _row("all steps, at each problem where they gain", everywhere),
+        _row("test set, at each such problem", [step for step in everywhere if step.in_test_set]),
+    ]
     by_mechanism = defaultdict(list)
     for step in answered:
         for mechanism in step.mechanisms:
             by_mechanism[mechanism].append(step)
-    lines += [
-        "",
-        "| mechanism | steps that add it | that add only it | first advice names it | among the first three |",
-        "|---|--:|--:|--:|--:|",
-    ]
+    mechanisms = []
     for mechanism, several in sorted(by_mechanism.items(), key=lambda item: (-len(item[1]), item[0])):
         first = sum(any(one.mechanism == mechanism for one in step.advice[:1]) for step in several)
         three = sum(any(one.mechanism == mechanism for one in step.advice[:3]) for step in several)
         alone = sum(len(step.mechanisms) == 1 for step in several)
-        lines.append(f"| `{mechanism}` | {len(several)} | {alone} | {first} | {three} |")
+        mechanisms.append([f"`{mechanism}`", *map(str, (len(several), alone, first, three))])
+    lines = [*markdown_table(SCORE_HEADINGS, scores), "", *markdown_table(MECHANISM_HEADINGS, mechanisms)]
     for name, in_test_set in (("Test set", True), ("Development set", False)):
         operators = Counter(step.operator for step in steps(measured) if step.in_test_set == in_test_set)
         text = ", ".join(f"`{operator}` {count}" for operator, count in sorted(operators.items()))
@@ -280,17 +293,17 @@ def table(measured: Sequence[Step]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, several: Sequence[Step]) -> str:
+def _row(name: str, several: Sequence[Step]) -> list[str]:
     promises = [(step, gain) for step in several if (gain := promise(step)) is not None]
     shares = [sum(step.within(count) for step in several) / len(several) for count in (1, 3)]
     shares.append(sum(is_close(gain.middle, step.gain) for step, gain in promises) / len(promises))
     # A range is printed with three digits.
     shares.append(sum(gain.low <= 1.005 * step.gain <= 1.01 * gain.high for step, gain in promises) / len(promises))
     width = units.ratio(median(gain.high / gain.low for _, gain in promises))
-    return f"| {name} | {len(several)} | {' | '.join(units.percent(share) for share in shares)} | {width} |"
+    return [name, str(len(several)), *map(units.percent, shares), width]
 
 
-def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequence[Step]) -> str:
+def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequence[Step]) -> list[str]:
     measured = [(step, suggestions[step.case]) for step in steps]
     shares = [
         sum(any(one.mechanisms & step.mechanisms for one in several[:count]) for step, several in measured)
@@ -304,7 +317,7 @@ def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequen
         if one.mechanisms & step.mechanisms
     ]
     shares.append(sum(promises) / len(promises))
-    return f"| {name} | {len(measured)} | {' | '.join(units.percent(share) for share in shares)} | | |"
+    return [name, str(len(measured)), *map(units.percent, shares), "", ""]
 
 
 def page(measured: Sequence[Step]) -> str:

@@ -21,12 +21,21 @@ from opbench.insight.gains import MIN_DISTANCE, Gain, GainEstimate, MeasuredStep
 from opbench.insight.levels import bounds, levels
 from opbench.results.files import read_run
 from opbench.results.run_data import RunData
+from opbench.tables import markdown_table
 
 PAGE = advice_score.PAGE
 MARKS = ("<!-- gains -->\n", "<!-- end of gains -->\n")
 DISTANCES = (1.0, 2.0, 5.0, 20.0, math.inf)
 """Limits of the classes of distances from the lower bound."""
 KINDS = {"stream": "few FLOPs per byte", "product": "products on CUDA cores", "tensor": "tensor cores"}
+ESTIMATE_HEADINGS = (
+    "the estimate knows",
+    "steps",
+    "gain within ±25 %",
+    "opbench on the same steps",
+    "at each problem",
+    "opbench, at each problem",
+)
 SAME_BOUND = 1.03
 """Problems whose lower bounds differ by less are taken for the same problem."""
 Estimate = Callable[[Step, str], Gain | None]
@@ -47,25 +56,17 @@ def tables(steps: Sequence[Step]) -> str:
     """Return both tables in Markdown: the errors by kind and distance, and estimates that know less or more."""
     rows = promised(steps)
     heads = [_class_name(low, high) for low, high in pairwise(DISTANCES)]
-    lines = [
-        f"| times the bound | {' | '.join(heads)} |",
-        f"|---|{'--:|' * len(heads)}",
-    ]
+    errors = []
     for kind, name in KINDS.items():
         of_kind = [row for row in rows if row[0].facts.kind == kind]
-        cells = [_cell(of_kind, low, high) for low, high in pairwise(DISTANCES)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        errors.append([name, *(_cell(of_kind, low, high) for low, high in pairwise(DISTANCES))])
     everywhere = promised([step for several in measured().values() for step in several])
-    lines += [
-        "",
-        "| the estimate knows | steps | gain within ±25 % | opbench on the same steps | at each problem"
-        " | opbench, at each problem |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    estimates = []
     for name, estimate in ESTIMATES.items():
         number, shares = _compared(estimate, rows)
         shares += _compared(estimate, everywhere)[1]
-        lines.append(f"| {name} | {number} | {' | '.join(units.percent(share) for share in shares)} |")
+        estimates.append([name, str(number), *map(units.percent, shares)])
+    lines = [*markdown_table(("times the bound", *heads), errors), "", *markdown_table(ESTIMATE_HEADINGS, estimates)]
     return "\n".join(lines) + "\n"
 
 

@@ -20,6 +20,7 @@ from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.variant import Variant
 from opbench.results.files import read_run
 from opbench.results.result import Result
+from opbench.tables import markdown_table
 from opbench.timing.stats import Ratio, median_ratio
 
 ROOT = Path(__file__).parent.parent
@@ -156,7 +157,31 @@ def read_scores() -> list[Score]:
     ]
 
 
-def counts(found: Sequence[Score]) -> list[str]:
+COUNT_HEADINGS = (
+    "kernels",
+    "number",
+    "measured",
+    "faster by 5 % or more",
+    "slower by 5 % or more",
+    "in the promised range",
+    "below",
+    "above",
+    "estimate within ±25 % of the gain",
+)
+HEADINGS = (
+    "kernel",
+    "time",
+    "times the bound",
+    "first advice",
+    "promised",
+    "measured",
+    "in the range",
+    "gain known before",
+    "other change",
+)
+
+
+def counts(found: Sequence[Score]) -> list[list[str]]:
     """Return the rows that count the outcomes, for all kernels and for those whose gain was known or not."""
     groups = {
         "all": found,
@@ -175,35 +200,40 @@ def counts(found: Sequence[Score]) -> list[str]:
             *(verdicts[name] for name in ("yes", "below", "above")),
             sum(one.close for one in group),
         )
-        rows.append(f"| {title} | " + " | ".join(map(str, cells)) + " |")
+        rows.append([title, *map(str, cells)])
     return rows
 
 
 def table(found: Sequence[Score]) -> str:
     """Return the counts, the table and the notes in Markdown, by falling gain."""
     ordered = sorted(found, key=lambda one: -(one.gain or 0.0))
-    lines = [
-        "| kernels | number | measured | faster by 5 % or more | slower by 5 % or more | in the promised range | below"
-        " | above | estimate within ±25 % of the gain |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-        *counts(ordered),
-        "",
-        "| kernel | time | times the bound | first advice | promised | measured | in the range | gain known before"
-        " | other change |",
-        "|---|--:|--:|---|--:|--:|---|---|---|",
-    ]
+    rows = []
     for one in ordered:
         low, middle, high = map(units.ratio, one.promised)
         link = f"[`{one.kernel}`](../reports/h200/strangers/kernels/{one.kernel}.cu)"
         others = ", ".join(f"`{name}` {units.ratio(gain)}" for name, gain in one.others.items())
         over = units.ratio(one.before_s / one.bound_s).removesuffix("×")
         known = "yes" if one.gain_was_known else ""
-        lines.append(
-            f"| {link} | {units.time(one.before_s)} | {over} | `{one.mechanism}` | {middle} ({low} to {high})"
-            f" | {units.ratio(one.gain)} | {one.verdict} | {known} | {others} |"
+        rows.append(
+            [
+                link,
+                units.time(one.before_s),
+                over,
+                f"`{one.mechanism}`",
+                f"{middle} ({low} to {high})",
+                units.ratio(one.gain),
+                one.verdict,
+                known,
+                others,
+            ]
         )
-    lines.append("")
-    lines += [f"- `{one.kernel}`: {one.note}" for one in ordered if one.note]
+    lines = [
+        *markdown_table(COUNT_HEADINGS, counts(ordered)),
+        "",
+        *markdown_table(HEADINGS, rows, left=(0, 3, 6, 7, 8)),
+        "",
+        *(f"- `{one.kernel}`: {one.note}" for one in ordered if one.note),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from opbench.kernels.variant import Config
+from opbench.tables import markdown_table
 from opbench.tuning.candidates import Candidates
 from opbench.tuning.search import RACE_SIZE, Search
 from opbench.tuning.strategies import STRATEGIES, Strategy
@@ -155,14 +156,14 @@ COLUMNS = (
 )
 
 
-def row(world: World, strategy: str, seeds: int, compilers: int, first: Sequence[int]) -> str:
+def row(world: World, strategy: str, seeds: int, compilers: int, first: Sequence[int]) -> list[str]:
     """Return a row of the table: shares of the exhaustive time, seeds within 1 %, and distances from the best."""
     limit_s = (1 + NEAR) * best_s(world)
     near = sum(world.seconds(c) <= limit_s for c in world.space if not world.refused(c))
     runs = [reached(world, strategy, seed, compilers, first) for seed in range(seeds)]
     shares, offs = sorted(run.share for run in runs), sorted(run.off for run in runs)
     middle, ninth = (seeds - 1) // 2, math.ceil(0.9 * seeds) - 1
-    cells = [
+    return [
         world.name.replace("_", " "),
         f"{len(world.space):,}",
         f"{near}",
@@ -173,7 +174,6 @@ def row(world: World, strategy: str, seeds: int, compilers: int, first: Sequence
         _percent(offs[middle], "nothing measured"),
         _percent(offs[ninth], "nothing measured"),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _percent(share: float, otherwise: str) -> str:
@@ -189,11 +189,11 @@ def _percent(share: float, otherwise: str) -> str:
 def main(folder: Path, strategy: str, seeds: int, compilers: int, transfer: bool) -> None:
     """Print one row for each space."""
     worlds = [kernel_tuner_world(path) for path in sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])]
-    click.echo(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    click.echo("\n".join(markdown_table(COLUMNS, ())))
     for world in worlds:
         first = transferred(world, neighbour(world, worlds)) if transfer else []
         if first or not transfer:
-            click.echo(row(world, strategy, seeds, compilers, first))
+            click.echo(markdown_table(COLUMNS, [row(world, strategy, seeds, compilers, first)])[-1])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from support.common import ROOT
 from support.fakes.simulated_cluster import Costs, problems_of, simulate, table
 
@@ -17,5 +15,4 @@ def test_every_case_is_judged_once_however_often_workers_die() -> None:
 
 
 def test_the_page_shows_what_the_simulation_says() -> None:
-    shown = re.findall(r"^\| \d+ \| .* h \|$", (ROOT / "docs" / "clusters.md").read_text(), re.MULTILINE)
-    assert shown == table()
+    assert "\n".join(["", *table(), ""]) in (ROOT / "docs" / "clusters.md").read_text()

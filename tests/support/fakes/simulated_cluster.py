@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from opbench.running.cluster import POLL_S
 from opbench.running.dispatch import Dispatch
+from opbench.tables import markdown_table
 
 Named = tuple[int, int]
 
@@ -119,16 +120,34 @@ def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, se
     return Sweep(wall, work / workers, (run_cases - judged) / total, deaths, writing / wall, judged, failed)
 
 
+HEADINGS = (
+    "workers",
+    "wall time",
+    "share of workers' time in cases",
+    "writer busy",
+    "deaths",
+    "run again",
+    "wall time with deaths",
+)
+
+
 def table(cases: int = 100_000, counts: Sequence[int] = (1, 2, 8, 32, 100, 300)) -> list[str]:
-    """Lines of the page's table."""
-    problems, lines = problems_of(cases), list[str]()
+    """Return the lines of the page's table."""
+    problems, rows = problems_of(cases), list[list[str]]()
     for workers in counts:
         calm, rough = (simulate(problems, workers, Costs(between_deaths=life)) for life in (0.0, 1800.0))
-        lines.append(
-            f"| {workers} | {calm.wall_s / 3600:.2f} h | {calm.efficiency:.1%} | {calm.writer:.1%} | {rough.deaths} | "
-            f"{rough.again:.2%} | {rough.wall_s / 3600:.2f} h |"
+        rows.append(
+            [
+                str(workers),
+                f"{calm.wall_s / 3600:.2f} h",
+                f"{calm.efficiency:.1%}",
+                f"{calm.writer:.1%}",
+                str(rough.deaths),
+                f"{rough.again:.2%}",
+                f"{rough.wall_s / 3600:.2f} h",
+            ]
         )
-    return lines
+    return markdown_table(HEADINGS, rows)
 
 
 if __name__ == "__main__":
