@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     multiply_keys();
     end_turn();
     wgmma_wait<0>();
-    ring.give_back(first_stage);
+    ring.release(first_stage);
     mask_scores(0);
     softmax(score[0], scale);
     round_weights();
@@ -230,11 +230,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         multiply_values(step > 1);
         end_turn();
         wgmma_wait<1>();
-        ring.give_back(keys_stage);
+        ring.release(keys_stage);
         mask_scores(step);
         softmax(score[0], scale);
         wgmma_wait<0>();
-        ring.give_back(values_stage);
+        ring.release(values_stage);
 #pragma unroll
         for (int i = 0; i < SUMS; ++i) accumulator[i] *= softmax.factor[i / 2 % 2];
         round_weights();

@@ -116,9 +116,9 @@ struct Softmax {
             maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(0xffffffffu, maximum[half], 1));
             maximum[half] = fmaxf(maximum[half], __shfl_xor_sync(0xffffffffu, maximum[half], 2));
         }
-        const float rise = fmaxf(maximum[0] - shift[0], maximum[1] - shift[1]) * scale;
-        const bool raised = __any_sync(0xffffffffu, rise > SLACK);
-        if (raised) {
+        const float max_increase = fmaxf(maximum[0] - shift[0], maximum[1] - shift[1]) * scale;
+        const bool rescales = __any_sync(0xffffffffu, max_increase > SLACK);
+        if (rescales) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 factor[half] = power_of_two((shift[half] - maximum[half]) * scale);
@@ -136,7 +136,7 @@ struct Softmax {
                 sum[half] += score[i] + score[i + 1];
             }
         }
-        return raised;
+        return rescales;
     }
 };
 
@@ -253,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
         unsigned keys_stage = ring.stage;
         multiply_keys(score);
         wgmma_wait<0>();
-        ring.give_back(keys_stage);
+        ring.release(keys_stage);
         mask_scores(score, 0);
         softmax(score[0], scale);
         round_weights(weights, score);
@@ -264,12 +264,12 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
             multiply_values(weights, step > 1);
             copy_until(STAGES + 2 * step - 1);
             wgmma_wait<1>();
-            ring.give_back(keys_stage);
+            ring.release(keys_stage);
             mask_scores(score, step);
-            const bool raised = softmax(score[0], scale);
+            const bool rescales = softmax(score[0], scale);
             wgmma_wait<0>();
-            ring.give_back(values_stage);
-            if (raised) rescale_sums();
+            ring.release(values_stage);
+            if (rescales) rescale_sums();
             round_weights(weights, score);
         }
         multiply_values(weights, steps > 1);
@@ -285,14 +285,14 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
             multiply_keys(score);
             copy_until(STAGES + 2 * step);
             wgmma_wait<0>();
-            ring.give_back(keys_stage);
+            ring.release(keys_stage);
             mask_scores(score, step);
             if (softmax(score[0], scale)) rescale_sums();
             round_weights(weights, score);
             const unsigned values_stage = ring.stage;
             multiply_values(weights, 1);
             wgmma_wait<0>();
-            ring.give_back(values_stage);
+            ring.release(values_stage);
         };
         // The warpgroup's rows may need half of their last tile.
         const bool half_last = first_key(steps - 1) + BN / 2 >= last_key(first_row + 64);

@@ -95,7 +95,7 @@ __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* fro
 }
 
 // Copy one float to shared memory without a register; if `bytes` is 0, write zero and read nothing.
-__device__ __forceinline__ void copy_number(unsigned to, const float* from, int bytes) {
+__device__ __forceinline__ void copy_element(unsigned to, const float* from, int bytes) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         if (threadIdx.x < 2 * BN) {  // first logsumexp, then delta
             const int at = threadIdx.x % BN, inside = query + at < queries;
             const float* from = (threadIdx.x < BN ? logsumexp : delta) + rows + (size_t)head * queries;
-            copy_number(statistics + (stage * 2 * BN + threadIdx.x) * 4, from + (inside ? query + at : 0), inside * 4);
+            copy_element(statistics + (stage * 2 * BN + threadIdx.x) * 4, from + (inside ? query + at : 0), inside * 4);
         }
         commit();
     };

@@ -109,10 +109,10 @@
 // the first operand of wgmma. While it computes slopes, the next scores are multiplied (AHEAD); while it computes
 // exponentials, the last product of the step runs. With REGISTERS, the warpgroup's own rows are in registers too, so
 // wgmma reads half as much shared memory. With three warpgroups (GROUPS), each has fewer registers, but two
-// warpgroups work while one waits. Persistent blocks go from head to head, and the copying thread runs ahead of them. The first
-// kernel also writes the statistics of all rows in the layout that the second kernel copies: whole tiles of 64, with
-// weights of 0 after the last query. Blocks share no sums, so results are reproducible. Limit: weights and slopes are
-// computed twice, 7 products instead of 5. Idea: Shah et al., "FlashAttention-3" (2024).
+// warpgroups work while one waits. Persistent blocks go from head to head, and the copying thread runs ahead of them.
+// The first kernel also writes the statistics of all rows in the layout that the second kernel copies: whole tiles of
+// 64, with weights of 0 after the last query. Blocks share no sums, so results are reproducible. Limit: weights and
+// slopes are computed twice, 7 products instead of 5. Idea: Shah et al., "FlashAttention-3" (2024).
 
 #include <opbench/activations.cuh>
 #include <opbench/ring.cuh>
@@ -130,11 +130,11 @@ constexpr float LOG2_E = 1.44269504f;
 // Among these heads, the longest blocks (of a causal mask) come first. Thread blocks take the work in alternating
 // order, forwards and backwards, so that all get about the same amount.
 template <int rows>
-struct HeadWalk {
+struct HeadScheduler {
     // blocks of a head; heads of a sequence, of all; heads that are processed together
     int blocks, heads, total, group;
 
-    __device__ __forceinline__ HeadWalk(int rows_of_head, int heads_, int sequences)
+    __device__ __forceinline__ HeadScheduler(int rows_of_head, int heads_, int sequences)
         : blocks((rows_of_head + rows - 1) / rows), heads(heads_), total(heads_ * sequences),
           group((2 * (int)gridDim.x + blocks - 1) / blocks) {}
     // Call work(block, head, sequence) for the work of this thread block; block 0 of a head is the longest.
@@ -152,28 +152,28 @@ struct HeadWalk {
     }
 };
 
-// A ring in which each warp waits for and releases the stages. If one thread arrived for its whole warpgroup, a stage that
-// needs no products could be filled again, and its phase could flip twice, before another warp has read the phase: that
-// warp would wait forever.
+// A ring in which each warp waits for and releases the stages. If one thread arrived for its whole warpgroup, a stage
+// that needs no products could be filled again, and its phase could flip twice, before another warp has read the phase:
+// that warp would wait forever.
 template <int stages, int stage_bytes, int copied = stage_bytes>
 struct WarpRing : Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> {
     typedef Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> Base;
     using Base::Base;
 
     // Wait for the next stage and return it.
-    __device__ __forceinline__ unsigned take_next() {
-        const unsigned taken = this->stage;
-        wait_for(this->full + 8 * taken, this->phase);
+    __device__ __forceinline__ unsigned acquire_next() {
+        const unsigned acquired = this->stage;
+        wait_for(this->full + 8 * acquired, this->phase);
         this->advance();
-        return taken;
+        return acquired;
     }
-    __device__ __forceinline__ void give_back(unsigned which) const {
+    __device__ __forceinline__ void release(unsigned stage_index) const {
         __syncwarp();  // all lanes have seen and read the stage
-        if (threadIdx.x % 32 == 0) arrive(this->empty + 8 * which);
+        if (threadIdx.x % 32 == 0) arrive(this->empty + 8 * stage_index);
     }
     // Give back the next stages unread.
     __device__ __forceinline__ void discard(int count) {
-        for (int i = 0; i < count; ++i) give_back(take_next());
+        for (int i = 0; i < count; ++i) release(acquire_next());
     }
 };
 typedef WarpRing<TILES, 3 * OWN_BYTES> QueryTiles;
@@ -270,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     const unsigned barriers = stages + KeyStages::bytes;
     QueryTiles tiles(memory, barriers);
     KeyStages ring(stages, barriers + QueryTiles::barrier_bytes);
-    const HeadWalk<BM> walk(queries, heads, batch);
+    const HeadScheduler<BM> scheduler(queries, heads, batch);
     const int causal_offset = keys - queries;
     auto steps_until = [&](int end) { return ((CAUSAL ? min(keys, end + causal_offset) : keys) + STEP - 1) / STEP; };
     // Block 0 ends with the last tile of queries; the block with the highest number may begin before the first query.
@@ -282,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier>();
         if (threadIdx.x > 0) return;
-        walk.for_each([&](int block, int head, int sequence) {
+        scheduler.for_each([&](int block, int head, int sequence) {
             const int first = place(block);
             tiles.fill(1, [&](int, unsigned to, unsigned full) {
                 load_rows<BM>(to, &map_q, full, first, head, sequence);
@@ -302,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     float score[SCORES], weight[SCORES], slope[SCORES], sum[SUMS];
     Factors factors;
     OwnRows own_queries, own_gradients;
-    walk.for_each([&](int block, int head, int sequence) {
+    scheduler.for_each([&](int block, int head, int sequence) {
         const int first = place(block) + group * 64, top = first + warp * 16 + lane / 4;  // rows: top, top + 8
         const int steps = steps_until(first + 64), block_steps = steps_until(place(block) + BM);
         const size_t head_index = (size_t)sequence * heads + head;
@@ -317,7 +317,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             logarithm[half] =
                 query < queries ? logsumexp[head_index * queries + query] * LOG2_E : __int_as_float(0x7f800000);
         }
-        const unsigned taken = tiles.take_next(), tile = tiles.memory + taken * 3 * OWN_BYTES + group * 64 * 128;
+        const unsigned acquired = tiles.acquire_next(),
+                       tile = tiles.memory + acquired * 3 * OWN_BYTES + group * 64 * 128;
         own_queries.set(tile);
         own_gradients.set(tile + OWN_BYTES);
 #pragma unroll
@@ -355,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             for (int i = 0; i < SCORES; ++i) slope[i] = weight[i] * (slope[i] - delta[i / 2 % 2]);
             round_factors(factors, slope);
         };
-        unsigned current = ring.take_next();
+        unsigned current = ring.acquire_next();
         wgmma_fence();
         own_queries.multiply(score, ring.memory + current * 2 * STEP_BYTES);
         wgmma_commit();
@@ -366,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             wgmma_fence();
             own_gradients.multiply(slope, key_tile + STEP_BYTES);
             wgmma_commit();
-            const unsigned next = ring.take_next();
+            const unsigned next = ring.acquire_next();
             if constexpr (AHEAD) {
                 wgmma_fence();
                 own_queries.multiply(score, ring.memory + next * 2 * STEP_BYTES);
@@ -384,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             wgmma_wait<1>();
             exponentials(step);
             wgmma_wait<0>();
-            ring.give_back(current);
+            ring.release(current);
             current = next;
         }
         const unsigned key_tile = ring.memory + current * 2 * STEP_BYTES;
@@ -397,8 +398,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         add_product(sum, factors, key_tile, steps > 1);
         wgmma_commit();
         wgmma_wait<0>();
-        ring.give_back(current);
-        tiles.give_back(taken);
+        ring.release(current);
+        tiles.release(acquired);
         ring.discard(block_steps - steps);  // keys that only the other warpgroups see
         store_rows<QUERY_STRIDE>(dq + (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head, sum, top,
                                  queries, rsqrtf((float)DEPTH));
@@ -421,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     constexpr bool ahead = AHEAD && DEPTH == 64;
     KeyTiles tiles(memory, barriers);
     QueryStages ring(stages, barriers + KeyTiles::barrier_bytes);
-    const HeadWalk<BM> walk(keys, kv_heads, batch);
+    const HeadScheduler<BM> scheduler(keys, kv_heads, batch);
     const int causal_offset = keys - queries, query_tiles = (queries + STEP - 1) / STEP;
     // Return the first tile of queries that has a query which sees a key from `first` on.
     auto start_of = [&](int first) { return CAUSAL ? min(max(0, first - causal_offset) / STEP, query_tiles - 1) : 0; };
@@ -431,7 +432,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier>();
         if (threadIdx.x > 0) return;
-        walk.for_each([&](int block, int kv_head, int sequence) {
+        scheduler.for_each([&](int block, int kv_head, int sequence) {
             const int start = start_of(block * BM), per_head = query_tiles - start;
             tiles.fill(1, [&](int, unsigned to, unsigned full) {
                 load_rows<BM>(to, &map_k, full, block * BM, kv_head, sequence);
@@ -454,7 +455,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
     float score[SCORES], weight[SCORES], slope[SCORES], of_key[SUMS], of_value[SUMS];
     Factors weights, slopes;
     OwnRows own_keys, own_values;
-    walk.for_each([&](int block, int kv_head, int sequence) {
+    scheduler.for_each([&](int block, int kv_head, int sequence) {
         const int first = block * BM + group * 64,
                   top = first + warp * 16 + lane / 4;  // the thread's keys: top, top + 8
         const int start = start_of(first), skipped = start - start_of(block * BM), per_head = query_tiles - start;
@@ -463,7 +464,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             tiles.discard(1);
             return ring.discard((query_tiles - start_of(block * BM)) * SHARE);
         }
-        const unsigned taken = tiles.take_next(), tile = tiles.memory + taken * 2 * OWN_BYTES + group * 64 * 128;
+        const unsigned acquired = tiles.acquire_next(),
+                       tile = tiles.memory + acquired * 2 * OWN_BYTES + group * 64 * 128;
         own_keys.set(tile);
         own_values.set(tile + OWN_BYTES);
 
@@ -472,7 +474,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         auto next_stage = [&] {
             if (CAUSAL && in_head == 0) ring.discard(skipped);
             if (++in_head == per_head) in_head = 0;
-            return ring.take_next();
+            return ring.acquire_next();
         };
         // The statistics of the thread's columns in a stage.
         auto statistics = [&](unsigned stage, int which) {
@@ -545,7 +547,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             wgmma_wait<1>();
             exponentials(next, step);
             wgmma_wait<0>();
-            ring.give_back(current);
+            ring.release(current);
             current = next;
         }
         const unsigned query_tile = ring.memory + current * stage_bytes, gradient_tile = query_tile + STEP_BYTES;
@@ -560,8 +562,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         add_product(of_key, slopes, query_tile, steps > 1);
         wgmma_commit();
         wgmma_wait<0>();
-        ring.give_back(current);
-        tiles.give_back(taken);
+        ring.release(current);
+        tiles.release(acquired);
         const size_t offset = (size_t)sequence * k_strides.batch + (size_t)kv_head * k_strides.head + PART_STRIDE;
         store_rows<KEY_STRIDE>(dk + offset, of_key, top, keys, rsqrtf((float)DEPTH));
         store_rows<KEY_STRIDE>(dv + offset + PART_STRIDE, of_value, top, keys, 1.0f);

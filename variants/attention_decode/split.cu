@@ -95,11 +95,11 @@ __device__ __forceinline__ float element(const Pack& pack, int i) {
     return (float)reinterpret_cast<const T*>(&pack)[i];
 }
 
-// Load the columns of a row that belong to this lane: `own`, own + LANES, ...
-__device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int own) {
+// Load the columns of a row that belong to this lane: `lane_column`, lane_column + LANES, ...
+__device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int lane_column) {
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
-        const int column = c * LANES + own;
+        const int column = c * LANES + lane_column;
         pack[c] = column < COLUMNS ? reinterpret_cast<const Pack*>(row)[column] : Pack{};
     }
 }
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                  float* __restrict__ averages, float2* __restrict__ statistics,
 #endif
                  int kv_heads, int pages_per_sequence) {
-    const int lane = threadIdx.x, own = lane % LANES, slot = lane / LANES;
+    const int lane = threadIdx.x, lane_column = lane % LANES, slot = lane / LANES;
     const int sequence = blockIdx.z, kv_head = blockIdx.y / HEAD_PARTS, first_query = blockIdx.y % HEAD_PARTS * QUERIES;
     const int part = blockIdx.x * WARPS + threadIdx.y, parts = gridDim.x * WARPS, length = lengths[sequence];
     const int share = ((length + parts - 1) / parts + STEP - 1) / STEP * STEP;
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int h = 0; h < QUERIES; ++h) {
         Pack pack[CHUNKS];
-        load_row(pack, q + (first_head + min(h, GROUP - 1 - first_query)) * DEPTH, own);
+        load_row(pack, q + (first_head + min(h, GROUP - 1 - first_query)) * DEPTH, lane_column);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) query[h][i] = element(pack[i / VECTOR], i % VECTOR) * rsqrtf((float)DEPTH);
         maximum[h] = NONE;
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     };
     const auto load_rows = [&](Pack(&to)[UNROLL][CHUNKS], const T* from) {
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) load_row(to[u], from + (size_t)row[u] * kv_heads * DEPTH, own);
+        for (int u = 0; u < UNROLL; ++u) load_row(to[u], from + (size_t)row[u] * kv_heads * DEPTH, lane_column);
     };
     if (AHEAD && first < end) {
         locate(first);
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         if (slot == 0) {
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) {
-                const int column = i / VECTOR * LANES + own;
+                const int column = i / VECTOR * LANES + lane_column;
                 if (column < COLUMNS) to[column * VECTOR + i % VECTOR] = accumulator[h][i];
             }
         }

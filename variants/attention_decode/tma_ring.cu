@@ -97,22 +97,23 @@ constexpr int BOX_BYTES = BOX * KV_HEADS * DEPTH * SIZE, MERGERS = 16, MOST_WARP
 constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
 typedef Packed<T, VECTOR> Pack;
 
-__device__ __forceinline__ int tiles_of(int length) { return (length + TOKENS - 1) / TOKENS; }
+__device__ __forceinline__ int tile_count(int length) { return (length + TOKENS - 1) / TOKENS; }
 
 // The tiles of the sequences before number `end`; all lanes of a warp call it.
-__device__ __forceinline__ int tiles_before(const int* lengths, int end) {
+__device__ __forceinline__ int tile_prefix_sum(const int* lengths, int end) {
     int tiles = 0;
-    for (int s = threadIdx.y * blockDim.x + threadIdx.x & 31; s < end; s += 32) tiles += tiles_of(lengths[s]);
+    for (int s = threadIdx.y * blockDim.x + threadIdx.x & 31; s < end; s += 32) tiles += tile_count(lengths[s]);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) tiles += __shfl_xor_sync(0xffffffffu, tiles, step);
     return tiles;
 }
 
 // The tiles of all sequences in one order, divided into equal shares. Only shares at the end can be empty.
-struct Line {
+struct TilePartition {
     int total, shares;  // `shares`: those that are not empty
 
-    __device__ __forceinline__ Line(int tiles, int blocks) : total(tiles), shares(max(1, min(blocks, tiles))) {}
+    __device__ __forceinline__ TilePartition(int tiles, int blocks)
+        : total(tiles), shares(max(1, min(blocks, tiles))) {}
     // The first tile of a block's share.
     __device__ __forceinline__ int first_tile(int block) const {
         return block < shares ? (int)((long long)total * block / shares) : total;
@@ -129,13 +130,13 @@ struct Share {
 
     // All lanes of a warp call it.
     __device__ __forceinline__ Share(const int* lengths, int sequences, int block, int blocks) {
-        const Line line(tiles_before(lengths, sequences), blocks);
-        tile = line.first_tile(block);
-        end = line.first_tile(block + 1);
+        const TilePartition partition(tile_prefix_sum(lengths, sequences), blocks);
+        tile = partition.first_tile(block);
+        end = partition.first_tile(block + 1);
         if (tile == end) return;
         for (int base = 0;; base += 32) {
-            const int lane = threadIdx.x, own = base + lane < sequences ? tiles_of(lengths[base + lane]) : 0;
-            int sum = own;
+            const int lane = threadIdx.x, lane_tiles = base + lane < sequences ? tile_count(lengths[base + lane]) : 0;
+            int sum = lane_tiles;
 #pragma unroll
             for (int step = 1; step < 32; step *= 2) {
                 const int lower = __shfl_up_sync(0xffffffffu, sum, step);
@@ -145,7 +146,7 @@ struct Share {
             if (later != 0) {
                 const int which = __ffs(later) - 1;
                 sequence = base + which;
-                before += __shfl_sync(0xffffffffu, sum - own, which);
+                before += __shfl_sync(0xffffffffu, sum - lane_tiles, which);
                 return;
             }
             before += __shfl_sync(0xffffffffu, sum, 31);
@@ -172,7 +173,7 @@ __device__ __forceinline__ void copy_share(const TensorMap* map_k, const TensorM
                                            unsigned full, unsigned empty) {
     Cursor at;
     for (; share.tile < share.end;) {
-        const int length = lengths[share.sequence], tiles = tiles_of(length);
+        const int length = lengths[share.sequence], tiles = tile_count(length);
         const int* const pages = page_table + (size_t)share.sequence * pages_per_sequence;
         for (; share.tile < min(share.end, share.before + tiles); ++share.tile) {
             const int first = (share.tile - share.before) * TOKENS;
@@ -194,19 +195,20 @@ __device__ __forceinline__ void copy_share(const TensorMap* map_k, const TensorM
 }
 
 // One warp's query heads of one key head, and their averages over the tokens so far. LANES lanes share a token; lane
-// `own` of them has the columns own, own + LANES, ... of VECTOR elements. The tokens of a tile are split over slots.
+// `lane_column` of them has the columns lane_column, lane_column + LANES, ... of VECTOR elements. The tokens of a tile
+// are split over slots.
 struct Queries {
     float query[QUERIES][ITEMS], accumulator[QUERIES][ITEMS], maximum[QUERIES], sum[QUERIES];
 
     // `count` of the queries exist.
-    __device__ __forceinline__ void begin(const T* q, int count, int own) {
+    __device__ __forceinline__ void begin(const T* q, int count, int lane_column) {
         const float scale = log2_e * rsqrtf((float)DEPTH);
 #pragma unroll
         for (int h = 0; h < QUERIES; ++h) {
             const Pack* const row = reinterpret_cast<const Pack*>(q + min(h, count - 1) * DEPTH);
 #pragma unroll
             for (int i = 0; i < ITEMS; ++i) {
-                query[h][i] = lane_of<T>(row[i / VECTOR * LANES + own], i % VECTOR) * scale;
+                query[h][i] = lane_of<T>(row[i / VECTOR * LANES + lane_column], i % VECTOR) * scale;
                 accumulator[h][i] = 0.0f;
             }
             maximum[h] = NONE;
@@ -215,15 +217,15 @@ struct Queries {
     }
 
     // Replace `weight` by the scores of a tile's first `count` keys, then by their weights.
-    __device__ __forceinline__ void add_keys(float (&weight)[UNROLL][QUERIES], const Pack* keys, int count, int own,
-                                             int slot) {
+    __device__ __forceinline__ void add_keys(float (&weight)[UNROLL][QUERIES], const Pack* keys, int count,
+                                             int lane_column, int slot) {
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const bool inside = u * SLOTS + slot < count;
             float score[QUERIES] = {};
 #pragma unroll
             for (int c = 0; c < ITEMS / VECTOR; ++c) {
-                const int at = (u * SLOTS + slot) * KV_HEADS * (DEPTH / VECTOR) + c * LANES + own;
+                const int at = (u * SLOTS + slot) * KV_HEADS * (DEPTH / VECTOR) + c * LANES + lane_column;
                 const Pack pack = inside ? keys[at] : Pack{};
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i)
@@ -260,13 +262,13 @@ struct Queries {
     }
 
     __device__ __forceinline__ void add_values(const float (&weight)[UNROLL][QUERIES], const Pack* values, int count,
-                                               int own, int slot) {
+                                               int lane_column, int slot) {
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const bool inside = u * SLOTS + slot < count;
 #pragma unroll
             for (int c = 0; c < ITEMS / VECTOR; ++c) {
-                const int at = (u * SLOTS + slot) * KV_HEADS * (DEPTH / VECTOR) + c * LANES + own;
+                const int at = (u * SLOTS + slot) * KV_HEADS * (DEPTH / VECTOR) + c * LANES + lane_column;
                 const Pack pack = inside ? values[at] : Pack{};
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i)
@@ -278,7 +280,7 @@ struct Queries {
     }
 
     // Merge the slots, and write the first `count` queries' averages and statistics.
-    __device__ __forceinline__ void write(float* averages, float2* statistics, int count, int own, int slot) {
+    __device__ __forceinline__ void write(float* averages, float2* statistics, int count, int lane_column, int slot) {
 #pragma unroll
         for (int h = 0; h < QUERIES; ++h) {
 #pragma unroll
@@ -295,10 +297,11 @@ struct Queries {
                 }
             }
             if (slot != h % SLOTS || h >= count) continue;  // the slots have equal sums now: each writes some heads
-            if (own == 0) statistics[h] = make_float2(maximum[h], sum[h]);
+            if (lane_column == 0) statistics[h] = make_float2(maximum[h], sum[h]);
 #pragma unroll
             for (int i = 0; i < ITEMS; i += 4)
-                *reinterpret_cast<float4*>(averages + h * DEPTH + (i / VECTOR * LANES + own) * VECTOR + i % VECTOR) =
+                *reinterpret_cast<float4*>(averages + h * DEPTH + (i / VECTOR * LANES + lane_column) * VECTOR +
+                                           i % VECTOR) =
                     make_float4(accumulator[h][i], accumulator[h][i + 1], accumulator[h][i + 2], accumulator[h][i + 3]);
         }
     }
@@ -333,7 +336,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
     registers_up<232>();
     if (threadIdx.y >= WARPS) return;
-    const int lane = threadIdx.x, own = lane % LANES, slot = lane / LANES;
+    const int lane = threadIdx.x, lane_column = lane % LANES, slot = lane / LANES;
     const int slice = threadIdx.y % SLICES, kv_head = threadIdx.y / SLICES % KV_HEADS;
     const int first_query = threadIdx.y / (SLICES * KV_HEADS) * QUERIES, count = min(QUERIES, GROUP - first_query);
     const int heads = kv_heads * GROUP, first_head = (blockIdx.x % GROUPS * KV_HEADS + kv_head) * GROUP + first_query;
@@ -341,26 +344,26 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     Queries queries;
     Cursor at;
     for (; share.tile < share.end;) {
-        const int length = lengths[share.sequence], tiles = tiles_of(length);
-        queries.begin(q + ((size_t)share.sequence * heads + first_head) * DEPTH, count, own);
+        const int length = lengths[share.sequence], tiles = tile_count(length);
+        queries.begin(q + ((size_t)share.sequence * heads + first_head) * DEPTH, count, lane_column);
         for (; share.tile < min(share.end, share.before + tiles); ++share.tile) {
             const int tokens = length - (share.tile - share.before) * TOKENS - slice * TILE;
             float weight[UNROLL][QUERIES];
             wait_for(full + 8 * at.stage, at.phase);
-            queries.add_keys(weight, reinterpret_cast<const Pack*>(shared + at.stage * STAGE + offset), tokens, own,
-                             slot);
+            queries.add_keys(weight, reinterpret_cast<const Pack*>(shared + at.stage * STAGE + offset), tokens,
+                             lane_column, slot);
             __syncwarp();
             if (lane == 0) arrive(empty + 8 * at.stage);
             at.advance();
             wait_for(full + 8 * at.stage, at.phase);
-            queries.add_values(weight, reinterpret_cast<const Pack*>(shared + at.stage * STAGE + offset), tokens, own,
-                               slot);
+            queries.add_values(weight, reinterpret_cast<const Pack*>(shared + at.stage * STAGE + offset), tokens,
+                               lane_column, slot);
             __syncwarp();
             if (lane == 0) arrive(empty + 8 * at.stage);
             at.advance();
         }
         const size_t row = ((size_t)(block + share.sequence) * SLICES + slice) * heads + first_head;
-        queries.write(averages + row * DEPTH, statistics + row, count, own, slot);
+        queries.write(averages + row * DEPTH, statistics + row, count, lane_column, slot);
         share.next_sequence(tiles);
     }
 }
@@ -375,10 +378,10 @@ extern "C" __global__ void __launch_bounds__(4 * DEPTH)
     __shared__ float4 parts[MERGERS][DEPTH / 4];
     __shared__ float sums[MERGERS];
     const int head = blockIdx.x, heads = gridDim.x, sequence = blockIdx.y, lane = threadIdx.x % 32;
-    const int before = tiles_before(lengths, sequence), tiles = tiles_of(lengths[sequence]);
-    const Line line(tiles_before(lengths, sequences), blocks);
-    const int first = tiles > 0 ? line.block_of(before) : 0;
-    const int count = tiles > 0 ? (line.block_of(before + tiles - 1) - first + 1) * SLICES : 0;
+    const int before = tile_prefix_sum(lengths, sequence), tiles = tile_count(lengths[sequence]);
+    const TilePartition partition(tile_prefix_sum(lengths, sequences), blocks);
+    const int first = tiles > 0 ? partition.block_of(before) : 0;
+    const int count = tiles > 0 ? (partition.block_of(before + tiles - 1) - first + 1) * SLICES : 0;
     averages += ((size_t)(first + sequence) * SLICES * heads + head) * DEPTH;
     statistics += (size_t)(first + sequence) * SLICES * heads + head;
     wait_for_launches_before();
@@ -396,18 +399,18 @@ extern "C" __global__ void __launch_bounds__(4 * DEPTH)
     float4 average = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float sum = 0.0f;
     for (int start = row; start < count; start += MERGERS * BATCH) {
-        float2 own[BATCH];
+        float2 part_statistics[BATCH];
         float4 from[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
             const int part = min(start + i * MERGERS, count - 1);
-            own[i] = statistics[(size_t)part * heads];
+            part_statistics[i] = statistics[(size_t)part * heads];
             from[i] = reinterpret_cast<const float4*>(averages + (size_t)part * heads * DEPTH)[column];
         }
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
-            const float weight = start + i * MERGERS < count ? power_of_two(own[i].x - maximum) : 0.0f;
-            sum += weight * own[i].y;
+            const float weight = start + i * MERGERS < count ? power_of_two(part_statistics[i].x - maximum) : 0.0f;
+            sum += weight * part_statistics[i].y;
             average.x += weight * from[i].x, average.y += weight * from[i].y;
             average.z += weight * from[i].z, average.w += weight * from[i].w;
         }

@@ -65,7 +65,7 @@ typedef P::T T;
 #if A_COLUMNS && B_COLUMNS
 // Fill a stage with a [depth][m] and b [n][depth].
 struct DepthAndRows {
-    static constexpr bool endless = true;  // copies zeros after the end of the depth
+    static constexpr bool pads_with_zeros = true;  // copies zeros after the end of the depth
     unsigned char* const memory;
     DepthRows<Tile, WideA<Tile>, M_ALIGNED> a;
     Rows<Tile, BN, K_ALIGNED> b;

@@ -131,7 +131,7 @@ constexpr bool by_m = A_COLUMNS != 0, by_n = B_COLUMNS == 0;
 constexpr int piece = 64 * 128;  // bytes of 64 lines of 64 numbers
 constexpr int a_plane = 2 * piece, b_plane = BN / 64 * piece;
 typedef Ring<STAGES, PLANES*(a_plane + b_plane)> Stages;
-typedef Tiles<128, BN, GROUP> Walk;
+typedef Tiles<128, BN, GROUP> TileScheduler;
 #if PLANES == 2
 constexpr Format operand = Format::f16;
 #else
@@ -140,9 +140,10 @@ constexpr Format operand = Format::bf16;
 
 // Call work(matrix, place) for each tile of this block, of all matrices.
 template <class Work>
-__device__ __forceinline__ void for_each_tile(const Walk& walk, int batch, const Work& work) {
-    const int tiles = walk.count();
-    for (int index = walk.first; index < batch * tiles; index += walk.step) work(index / tiles, walk[index % tiles]);
+__device__ __forceinline__ void for_each_tile(const TileScheduler& scheduler, int batch, const Work& work) {
+    const int tiles = scheduler.count();
+    for (int index = scheduler.first; index < batch * tiles; index += scheduler.step)
+        work(index / tiles, scheduler[index % tiles]);
 }
 
 // a [batch][m][k] or [batch][k][m] (A_COLUMNS), b [batch][k][n] or [batch][n][k] (B_COLUMNS), out [batch][m][n]
@@ -158,14 +159,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (PLANES == 1 ? EpilogueSmem<>::block_bytes : 0));
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 63) / 64;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        for_each_tile(walk, batch, [&](int matrix, TilePlace tile) {
+        for_each_tile(scheduler, batch, [&](int matrix, TilePlace tile) {
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 const unsigned b = a + PLANES * a_plane;
                 if constexpr (by_m) {  // pieces of 64 rows, each with all planes
@@ -210,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             }
 #endif
         };
-        for_each_tile(walk, batch, [&](int matrix, TilePlace tile) {
+        for_each_tile(scheduler, batch, [&](int matrix, TilePlace tile) {
             const int row = tile.row + group * 64 + warp % 4 * 16;
 #if PLANES == 2
 #pragma unroll

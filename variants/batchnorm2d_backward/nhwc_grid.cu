@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const PartOfPixels<DOWN, ACROSS, PACKS> part(pixels);
     const int count = part.count;
     const auto at = [&](int k) { return part.at(k); };
-    Pack* const kept = reinterpret_cast<Pack*>(shared) + t;  // x and dout of a pixel, alternately
+    Pack* const cached_packs = reinterpret_cast<Pack*>(shared) + t;  // x and dout of a pixel, alternately
 
     Pack packs[UNROLL], gradient[UNROLL];  // loads in flight
 #pragma unroll
@@ -114,13 +114,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         for (int u = 0; u < UNROLL; ++u) {
             if (k + u >= count) break;
             if (k + u < KEPT) {
-                kept[2 * (k + u) * BLOCK] = packs[u];
-                kept[(2 * (k + u) + 1) * BLOCK] = gradient[u];
+                cached_packs[2 * (k + u) * BLOCK] = packs[u];
+                cached_packs[(2 * (k + u) + 1) * BLOCK] = gradient[u];
             }
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
                 const float centred = lane_of<T>(packs[u], i) - own[i].mean;
-                const float dy = own[i].passed(centred, lane_of<T>(gradient[u], i));
+                const float dy = own[i].masked_gradient(centred, lane_of<T>(gradient[u], i));
                 sums[i] += dy;
                 products[i] += dy * centred;
             }
@@ -151,12 +151,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         own_rstd = rstd[channel];
     }
     // The second pass: first the pixels that must be read again, the last one first; then the pixels in shared memory.
-    const int again = max(count - KEPT, 0);
-    const auto turn = [&](int j) { return at(j < again ? count - 1 - j : j - again); };
+    const int reread_count = max(count - KEPT, 0);
+    const auto second_pass_index = [&](int j) { return at(j < reread_count ? count - 1 - j : j - reread_count); };
     const auto load = [&](int u, int j) {
-        if (j >= again) return;
-        packs[u] = __ldcs(x + turn(j));
-        gradient[u] = __ldcs(dout + turn(j));
+        if (j >= reread_count) return;
+        packs[u] = __ldcs(x + second_pass_index(j));
+        gradient[u] = __ldcs(dout + second_pass_index(j));
     };
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) load(u, u);
@@ -186,19 +186,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             if (j + u >= count) break;
-            const unsigned i = turn(j + u);
-            if (j + u >= again) {
-                packs[u] = kept[2 * (j + u - again) * BLOCK];
-                gradient[u] = kept[(2 * (j + u - again) + 1) * BLOCK];
+            const unsigned i = second_pass_index(j + u);
+            if (j + u >= reread_count) {
+                packs[u] = cached_packs[2 * (j + u - reread_count) * BLOCK];
+                gradient[u] = cached_packs[(2 * (j + u - reread_count) + 1) * BLOCK];
             }
             Vector<T, LANES> result;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-                const float dy = own[lane].passed(centred, lane_of<T>(gradient[u], lane));
+                const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
                 result.lane(lane) = (T)(own[lane].factor * (dy - constant[lane] - centred * slope[lane]));
             }
-            if (j + u < again)
+            if (j + u < reread_count)
                 __stcs(dx + i, result.raw);  // streaming store, so that the L2 cache keeps x and dout
             else
                 dx[i] = result.raw;

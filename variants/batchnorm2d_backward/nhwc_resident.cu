@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
-                const float dy = own[lane].passed(centred, lane_of<T>(gradient[k], lane));
+                const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
                 sums[lane] += dy;
                 sums[LANES + lane] += dy * centred;
             }
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
-            const float dy = own[lane].passed(centred, lane_of<T>(gradient[k], lane));
+            const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
             const float rest = dy - sums[lane] - centred * sums[LANES + lane];
             reinterpret_cast<T*>(&packs[k])[lane] = (T)(own[lane].factor * rest);
         }

@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
                 for (int lane = 0; lane < WIDTH; ++lane) {
                     const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-                    const float dy = own[lane].passed(centred, lane_of<T>(gradient[u], lane));
+                    const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
                     sums[lane] += dy;
                     sums[WIDTH + lane] += dy * centred;
                 }
@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
             const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-            const float dy = own[lane].passed(centred, lane_of<T>(gradient[u], lane));
+            const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
             const float rest = dy - constant[lane] - centred * slope[lane];
             reinterpret_cast<T*>(&result)[lane] = (T)(own[lane].factor * rest);
         }

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         return ((size_t)(pixel / plane) * c + channel) * plane + pixel % plane;
 #endif
     };
-    const auto passed = [=](float centred, float gradient) {
+    const auto masked_gradient = [=](float centred, float gradient) {
 #if RELU
         return fmaf(centred, factor, shift[channel]) > 0.0f ? gradient : 0.0f;
 #else
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     };
     float sum = 0.0f, product = 0.0f;
     for (int i = threadIdx.x; i < pixels; i += BLOCK) {
-        const float centred = (float)x[at(i)] - mean, dy = passed(centred, (float)dout[at(i)]);
+        const float centred = (float)x[at(i)] - mean, dy = masked_gradient(centred, (float)dout[at(i)]);
         sum += dy;
         product += dy * (centred * rstd);
     }
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
     const float first = sums[0] / pixels, second = products[0] / pixels;
     for (int i = threadIdx.x; i < pixels; i += BLOCK) {
-        const float centred = (float)x[at(i)] - mean, dy = passed(centred, (float)dout[at(i)]);
+        const float centred = (float)x[at(i)] - mean, dy = masked_gradient(centred, (float)dout[at(i)]);
         dx[at(i)] = (T)(factor * (dy - first - centred * rstd * second));
     }
     if (threadIdx.x != 0) return;

@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float centred = lane_of<T>(pack[k], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of<T>(gradient[k], lane));
+            const float dy = own.masked_gradient(centred, lane_of<T>(gradient[k], lane));
             sums[0] += dy;
             sums[1] += dy * centred;
         }
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float centred = lane_of<T>(pack[k], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of<T>(gradient[k], lane));
+            const float dy = own.masked_gradient(centred, lane_of<T>(gradient[k], lane));
             reinterpret_cast<T*>(&pack[k])[lane] = (T)(own.factor * (dy - constant - centred * slope));
         }
         __stcs(dx + at(i), pack[k]);

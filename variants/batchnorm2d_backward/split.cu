@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 const float centred = lane_of<T>(pack[u], lane) - own.mean;
-                const float dy = own.passed(centred, lane_of<T>(gradient[u], lane));
+                const float dy = own.masked_gradient(centred, lane_of<T>(gradient[u], lane));
                 sum += dy;
                 product += dy * centred;
             }
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
             const float centred = lane_of<T>(pack[u], lane) - own.mean;
-            const float dy = own.passed(centred, lane_of<T>(gradient[u], lane));
+            const float dy = own.masked_gradient(centred, lane_of<T>(gradient[u], lane));
             reinterpret_cast<T*>(&result)[lane] = (T)(own.factor * (dy - constant - centred * slope));
         }
         __stcs(dx + i, result);

@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         return ((size_t)(pixel / plane) * c + channel) * plane + pixel % plane;
 #endif
     };
-    const auto passed = [=](size_t i) {
+    const auto masked_gradient = [=](size_t i) {
 #if RELU
         return fmaf((float)x[i] - mean, factor, shift[channel]) > 0.0f ? (float)dout[i] : 0.0f;
 #else
@@ -65,14 +65,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
     };
     float sum = 0.0f, product = 0.0f;
-    for (int i = threadIdx.x; i < pixels; i += BLOCK) sum += passed(at(i));
+    for (int i = threadIdx.x; i < pixels; i += BLOCK) sum += masked_gradient(at(i));
     sum = over_block(sum, shared);
-    for (int i = threadIdx.x; i < pixels; i += BLOCK) product += passed(at(i)) * (((float)x[at(i)] - mean) * rstd);
+    for (int i = threadIdx.x; i < pixels; i += BLOCK)
+        product += masked_gradient(at(i)) * (((float)x[at(i)] - mean) * rstd);
     product = over_block(product, shared);
     const float first = sum / pixels, second = product / pixels;
     for (int i = threadIdx.x; i < pixels; i += BLOCK) {
         const float xhat = ((float)x[at(i)] - mean) * rstd;
-        dx[at(i)] = (T)(factor * (passed(at(i)) - first - xhat * second));
+        dx[at(i)] = (T)(factor * (masked_gradient(at(i)) - first - xhat * second));
     }
     if (threadIdx.x != 0) return;
     dscale[channel] = product;

@@ -63,8 +63,8 @@ __device__ unsigned arrived[GROUPS];
 struct Moments { float mean, squares; };
 
 // Return the moments of several parts of a channel together, in each of its SHARING threads, which load `batch` parts
-// at once. `pixels(i)`: the number of pixels of part i; `share`: 1 / the number of pixels of all parts. If part 0 is
-// empty, all parts are.
+// at once. `pixels(i)`: the number of pixels of part i; `share`: 1 / the number of pixels of all parts.
+// If part 0 is empty, all parts are.
 template <int batch, class Part, class Pixels>
 __device__ __forceinline__ Moments merged(unsigned parts, const Part& part, const Pixels& pixels, float share) {
     const float pivot = part(0).x;
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const PartOfPixels<DOWN, ACROSS, PACKS> part(pixels);
     const int count = part.count;
     const auto at = [&](int k) { return part.at(k); };
-    Pack* const kept = reinterpret_cast<Pack*>(shared) + t;
+    Pack* const cached_packs = reinterpret_cast<Pack*>(shared) + t;
 
     Pack packs[UNROLL] = {};  // loads in flight
 #pragma unroll
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             if (k + u >= count) break;
-            if (k + u < KEPT) kept[(k + u) * BLOCK] = packs[u];
+            if (k + u < KEPT) cached_packs[(k + u) * BLOCK] = packs[u];
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
                 const float difference = lane_of<T>(packs[u], i) - pivot[i];
@@ -138,27 +138,28 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     }
 
     // Merge the moments of the pixels of a warp, then of the block, then of all blocks.
-    const float own = count;
-    float together = own;
+    const float thread_pixels = count;
+    float warp_pixels = thread_pixels;
 #pragma unroll
-    for (int step = 16; step >= ACROSS; step /= 2) together += __shfl_xor_sync(0xffffffffu, together, step);
-    const float share = inverse(own), share_together = inverse(together), share_of_all = inverse(pixels);
+    for (int step = 16; step >= ACROSS; step /= 2) warp_pixels += __shfl_xor_sync(0xffffffffu, warp_pixels, step);
+    const float inverse_thread_pixels = inverse(thread_pixels), inverse_warp_pixels = inverse(warp_pixels),
+                inverse_all_pixels = inverse(pixels);
 #pragma unroll
     for (int i = 0; i < LANES; ++i) {
-        const float distance = sums[i] * share, mean = pivot[i] + distance;
+        const float distance = sums[i] * inverse_thread_pixels, mean = pivot[i] + distance;
         const float centre = __shfl_sync(0xffffffffu, mean, column);
-        float sum = own * (mean - centre), squared = squares[i] - sums[i] * distance + sum * (mean - centre);
+        float sum = thread_pixels * (mean - centre), squared = squares[i] - sums[i] * distance + sum * (mean - centre);
 #pragma unroll
         for (int step = 16; step >= ACROSS; step /= 2) {
             sum += __shfl_xor_sync(0xffffffffu, sum, step);
             squared += __shfl_xor_sync(0xffffffffu, squared, step);
         }
         if (lane < ACROSS) {
-            const float moved = sum * share_together;
-            warps[warp][column * LANES + i] = make_float2(centre + moved, squared - sum * moved);
+            const float mean_shift = sum * inverse_warp_pixels;
+            warps[warp][column * LANES + i] = make_float2(centre + mean_shift, squared - sum * mean_shift);
         }
     }
-    if (lane == 0) counts[warp] = together;
+    if (lane == 0) counts[warp] = warp_pixels;
     __syncthreads();
     const unsigned own_channel = t / SHARING, channel = blockIdx.y * CHANNELS + own_channel;
     float factor_scale = 0.0f, factor_shift = 0.0f;
@@ -171,15 +172,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         factor_shift = shift[channel];
     }
     // The second pass: first the pixels that must be read again, the last one first; then the pixels in shared memory.
-    const int again = max(count - KEPT, 0);
-    const auto turn = [&](int j) { return at(j < again ? count - 1 - j : j - again); };
+    const int reread_count = max(count - KEPT, 0);
+    const auto second_pass_index = [&](int j) { return at(j < reread_count ? count - 1 - j : j - reread_count); };
 #if ADD
     Pack added[UNROLL];
 #endif
     const auto load = [&](int u, int j) {
-        if (j < again) packs[u] = __ldcs(x + turn(j));
+        if (j < reread_count) packs[u] = __ldcs(x + second_pass_index(j));
 #if ADD
-        if (j < count) added[u] = __ldcs(residual + turn(j));
+        if (j < count) added[u] = __ldcs(residual + second_pass_index(j));
 #endif
     };
 #pragma unroll
@@ -188,8 +189,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (own_channel < CHANNELS) {
         const Moments all = merged<9>(
             gridDim.x, [&](unsigned i) { return __ldcg(parts + (size_t)channel * gridDim.x + i); },
-            [&](unsigned i) { return (float)part.size(i); }, share_of_all);
-        const float variance = fmaxf(all.squares, 0.0f) * share_of_all;
+            [&](unsigned i) { return (float)part.size(i); }, inverse_all_pixels);
+        const float variance = fmaxf(all.squares, 0.0f) * inverse_all_pixels;
         if (t % SHARING == 0) {
             centres[own_channel] = all.mean;
             variances[own_channel] = variance;
@@ -210,8 +211,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             if (j + u >= count) break;
-            const unsigned i = turn(j + u);
-            if (j + u >= again) packs[u] = kept[(j + u - again) * BLOCK];
+            const unsigned i = second_pass_index(j + u);
+            if (j + u >= reread_count) packs[u] = cached_packs[(j + u - reread_count) * BLOCK];
             Vector<T, LANES> result;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
@@ -224,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #endif
                 result.lane(lane) = (T)value;
             }
-            if (j + u < again)
+            if (j + u < reread_count)
                 __stcs(out + i, result.raw);  // streaming store, so that the L2 cache keeps x
             else
                 out[i] = result.raw;

@@ -148,9 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
 #if SPLIT > 1
     // This block's part of the depth. If the part is empty, the block contributes zeros.
     const int blocks_c = (c + BK - 1) / BK;
-    const int stretch = (steps + SPLIT - 1) / SPLIT;
-    const int first = blockIdx.z * stretch;
-    const int last = min(first + stretch, steps);
+    const int steps_per_part = (steps + SPLIT - 1) / SPLIT;
+    const int first = blockIdx.z * steps_per_part;
+    const int last = min(first + steps_per_part, steps);
     float* out = partial + (size_t)blockIdx.z * k * columns;
     int position = first / blocks_c, c0 = first % blocks_c * BK;  // filter position and first channel to be fetched
 #else
@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
 #endif
     int a_offset = 0, b_offset = 0;
     bool inside = false;
-    auto aim = [&] {
+    auto update_offsets = [&] {
         const int y = y0 + position / s, x = x0 + position % s;
         inside = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
         b_offset = (c0 + b_row) * hw + (inside ? y * w + x : 0);
@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
         if (c0 < c) return;
         c0 = 0;
         ++position;
-        aim();
+        update_offsets();
     };
     auto store = [&](int buffer) {
 #pragma unroll
@@ -193,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     };
 
     float sum[8][8] = {};
-    aim();
+    update_offsets();
 #if SPLIT > 1
     if (first < last) load(first);
     if (first < last) store(0);
@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
             if (channel < k && column < columns)
                 sum[i][j] += residual[((size_t)(column / plane) * k + channel) * plane + column % plane];
 #endif
-            sum[i][j] = followed<follows_in::EPILOGUE>(sum[i][j]);
+            sum[i][j] = apply_activation<activation_of::EPILOGUE>(sum[i][j]);
         }
     }
 #endif

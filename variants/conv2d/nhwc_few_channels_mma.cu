@@ -135,13 +135,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 #pragma unroll 4
     for (int e = thread; e < SLICES * 4 * ALL_GROUPS * 32; e += THREADS) {
         const int channel = channel_of(e / 32 % (4 * ALL_GROUPS), e % 32 / 4), slice = e / (4 * ALL_GROUPS * 32);
-        T found[4];
+        T values[4];
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
             const int element = slice * 16 + element_of(e % 4, v);
-            found[v] = channel < OUTPUTS && element < DEPTH ? weight[channel * DEPTH + element] : T(0.0f);
+            values[v] = channel < OUTPUTS && element < DEPTH ? weight[channel * DEPTH + element] : T(0.0f);
         }
-        filters[e] = P::right(found);
+        filters[e] = P::right(values);
     }
     // For each slice a thread needs four elements of a window; their offsets are the same for every pixel.
     int offset[SLICES][4];
@@ -165,11 +165,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
             P::Left a[TILES];
 #pragma unroll
             for (int mi = 0; mi < TILES; ++mi) {
-                T found[2][4];  // of two windows, eight pixels apart
+                T values[2][4];  // of two windows, eight pixels apart
 #pragma unroll
                 for (int v = 0; v < 8; ++v)
-                    found[v / 4][v % 4] = window[(mi * 16 + v / 4 * 8) * STRIDE * C + offset[slice][v % 4]];
-                a[mi] = P::left(found);
+                    values[v / 4][v % 4] = window[(mi * 16 + v / 4 * 8) * STRIDE * C + offset[slice][v % 4]];
+                a[mi] = P::left(values);
             }
 #pragma unroll
             for (int ni = 0; ni < NT; ++ni) {
@@ -204,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
 #pragma unroll
                 for (int v = 0; v < VEC; ++v) {
                     const float x = sum[half / 2][ti + v / 2][half % 2 * 2 + v % 2] + shift[v];
-                    packed.elements[v] = T(followed<follows_in::EPILOGUE>(x));
+                    packed.elements[v] = T(apply_activation<activation_of::EPILOGUE>(x));
                 }
                 if (OUTPUTS % VEC == 0) {
                     if (xo < q && channel < OUTPUTS) *reinterpret_cast<uint4*>(to) = packed.bits;

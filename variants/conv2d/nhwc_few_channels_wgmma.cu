@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             scale_columns(total, 0, reinterpret_cast<const int*>(shared + exponents), 0, k);
 #endif
 #if BIAS
-            add_bias<follows_in::EPILOGUE>(total, bias, 0, k);
+            add_bias<activation_of::EPILOGUE>(total, bias, 0, k);
 #endif
             store_pairs(total, out, (tiles.first + tile) * 128 + row, 0, pixels, k);
         }

@@ -100,5 +100,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #if RESIDUAL
     total += (float)residual[at];
 #endif
-    out[at] = T(followed<follows_in::EPILOGUE>(total));
+    out[at] = T(apply_activation<activation_of::EPILOGUE>(total));
 }

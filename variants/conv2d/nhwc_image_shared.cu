@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float* const filters = shared + W_START;
     float* const sums = shared + S_START;
     const int item = blockIdx.x / BANDS, row0 = blockIdx.x % BANDS * BAND;
-    bring_lines<THREADS, LINES, LENGTH, PITCH, LEFT, WIDTH * C, HEIGHT>(
+    load_image_rows_to_shared<THREADS, LINES, LENGTH, PITCH, LEFT, WIDTH * C, HEIGHT>(
         lines, image + (size_t)item * HEIGHT * WIDTH * C, row0 * STRIDE - PADDING);
 #pragma unroll 8
     for (int e = threadIdx.x; e < (DEPTH + 3) / 4 * 4 * FILTERS; e += THREADS) {

@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     int position = 0, c0 = 0;  // filter position and first channel of the next step to load
     int a_offset[A_LOADS], b_offset;
     bool inside[A_LOADS];
-    auto aim = [&] {
+    auto update_offsets = [&] {
         const int i = position / s, j = position % s;
         b_offset = (position * c + b_row) * pitch + column0 + b_column;
 #pragma unroll
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
         if (c0 < c) return;
         c0 = 0;
         ++position;
-        aim();
+        update_offsets();
     };
     auto store = [&](int buffer) {
 #pragma unroll
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     };
 
     float sum[8][8] = {};
-    aim();
+    update_offsets();
     multiply_steps<Tiles>(a_tile, b_tile, m_thread, n_thread, steps, sum, load, store);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

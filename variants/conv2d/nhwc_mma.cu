@@ -114,6 +114,6 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
 #else
     const NoResidual added;
 #endif
-    store_tile<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k,
-                                                 SameRows(), added);
+    store_tile<Tile, BIAS, activation_of::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, size.pixels(), k,
+                                                    SameRows(), added);
 }

@@ -104,5 +104,6 @@ extern "C" __global__ void __launch_bounds__(All::threads, 1)
 #else
     const NoResidual added;
 #endif
-    store_slices<All, BIAS, follows_in::EPILOGUE>(sum, shared, Warp<All>(), out, bias, m0, n0, size.pixels(), k, added);
+    store_slices<All, BIAS, activation_of::EPILOGUE>(sum, shared, Warp<All>(), out, bias, m0, n0, size.pixels(), k,
+                                                     added);
 }

@@ -101,8 +101,9 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
-    float* own = partial + (size_t)blockIdx.y * size.pixels() * k;
-    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, size.pixels(), k);
+    float* block_parts = partial + (size_t)blockIdx.y * size.pixels() * k;
+    store_tile<Tile, false, false>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m, n0 + warp.n, size.pixels(),
+                                   k);
 }
 
 // partial [SPLIT][n][p][q][k], bias [k], residual and out [n][p][q][k]
@@ -124,5 +125,5 @@ extern "C" __global__ void __launch_bounds__(128) conv2d_nhwc_add_partials(
 #endif
     let_next_launch_start();
     wait_for_launches_before();
-    add_partials<SPLIT, BIAS, follows_in::EPILOGUE>(partial, bias, out, total, k, added);
+    add_partials<SPLIT, BIAS, activation_of::EPILOGUE>(partial, bias, out, total, k, added);
 }

@@ -80,9 +80,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         for (int half = PIXELS / 2; half > 0; half /= 2)
 #pragma unroll
             for (int l = 0; l < half; ++l) {
-                const float given = lane & half ? sum[ko][l] : sum[ko][l + half];
-                const float kept = lane & half ? sum[ko][l + half] : sum[ko][l];
-                sum[ko][l] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+                const float sent = lane & half ? sum[ko][l] : sum[ko][l + half];
+                const float retained = lane & half ? sum[ko][l + half] : sum[ko][l];
+                sum[ko][l] = retained + __shfl_xor_sync(0xffffffffu, sent, half);
             }
     if (first + lane >= pixels) return;
 #pragma unroll

@@ -112,9 +112,9 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 typedef Stored<Format::PRODUCT>::T T;
-constexpr int follows = follows_in::EPILOGUE;
+constexpr int activation_id = activation_of::EPILOGUE;
 
 // image [n][h][w][c], weight [k][r][s][c], bias [k], residual and out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -144,13 +144,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
 #endif
     const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
-    const Walk walk(pixels, k);
+    const TileScheduler scheduler(pixels, k);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 const int image = tile.row / (p * q), pixel = tile.row % (p * q);
                 const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
                 int channel = 0, i = 0, j = 0;  // filter position (i, j)
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #else
         EpilogueSmem<> out_slabs(slabs);
 #endif
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
 #if FETCHED
             residual.fetch(&map_residual, tile.row + first + warp * 16, tile.column, pixels, k);
 #endif
@@ -194,15 +194,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             for (int i = 0; i < tiles; ++i) {
                 const int row = tile.row + first + i * 64 + warp * 16;
 #if BIAS
-                add_bias<RESIDUAL ? 0 : follows>(sum[i], bias, tile.column, k);
+                add_bias<RESIDUAL ? 0 : activation_id>(sum[i], bias, tile.column, k);
 #endif
 #if RESIDUAL && !FETCHED
                 combine_pairs(sum[i], residual, row, tile.column, pixels, k,
-                              [](float x, float y) { return followed<follows>(x + y); });
+                              [](float x, float y) { return apply_activation<activation_id>(x + y); });
 #endif
 #if FETCHED
                 residual.store_combined(sum[i], i, &map_out, row, tile.column, pixels, k,
-                                        [](float x, float y) { return followed<follows>(x + y); });
+                                        [](float x, float y) { return apply_activation<activation_id>(x + y); });
 #elif BK == 64
                 out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, k);
 #else

@@ -136,16 +136,16 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // Find the image's largest magnitude; the blocks of z = 1 split the filters into planes.
 extern "C" __global__ void __launch_bounds__(256, 4)
-    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ found,
+    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ largest,
                                     const float* __restrict__ weight, __half* __restrict__ planes,
                                     int* __restrict__ exponents, int n, int h, int row, int k, int depth) {
     if (blockIdx.z == 0)
-        find_largest(image, found, (long long)n * h * row);
+        find_largest(image, largest, (long long)n * h * row);
     else
         split_rows<PLANES>(weight, planes, exponents, k, depth, depth);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
-                       int* __restrict__ exponent, int n, int h, int row) {
-    split_all<PLANES>(image, found, planes, exponent, (long long)n * h * row);
+    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ largest,
+                       __half* __restrict__ planes, int* __restrict__ exponent, int n, int h, int row) {
+    split_all<PLANES>(image, largest, planes, exponent, (long long)n * h * row);
 }

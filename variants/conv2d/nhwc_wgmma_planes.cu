@@ -104,7 +104,7 @@ using namespace opbench;
 
 constexpr int row_bytes = 2 * BK, rows_bytes = BM * row_bytes;  // of a plane
 typedef Ring<STAGES, (BM + BN) * row_bytes * PLANES> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 
 // image_planes [PLANES][n][h][w][c], filter_planes [PLANES][k][r][s][c], bias [k], out [n][p][q][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -119,13 +119,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
     const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
-    const Walk walk(pixels, k);
+    const TileScheduler scheduler(pixels, k);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             const int image = tile.row / (p * q), pixel = tile.row % (p * q);
             const int x = pixel % q * stride - padding, y = pixel / q * stride - padding;
             int channel = 0, i = 0, j = 0;  // filter position (i, j)
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
 #if PLANES == 2
             drain_planes<false, row_bytes>(ring, steps, first, sum[0]);
 #else
@@ -170,16 +170,16 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // The image's largest magnitude; by the blocks of z = 1 the filters' planes.
 extern "C" __global__ void __launch_bounds__(256, 4)
-    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ found,
+    conv2d_find_image_split_filters(const float* __restrict__ image, unsigned* __restrict__ largest,
                                     const float* __restrict__ weight, __half* __restrict__ planes,
                                     int* __restrict__ exponents, int n, int h, int row, int k, int depth) {
     if (blockIdx.z == 0)
-        find_largest(image, found, (long long)n * h * row);
+        find_largest(image, largest, (long long)n * h * row);
     else
         split_rows<PLANES>(weight, planes, exponents, k, depth, depth);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ found, __half* __restrict__ planes,
-                       int* __restrict__ exponent, int n, int h, int row) {
-    split_all<PLANES>(image, found, planes, exponent, (long long)n * h * row);
+    conv2d_split_image(const float* __restrict__ image, const unsigned* __restrict__ largest,
+                       __half* __restrict__ planes, int* __restrict__ exponent, int n, int h, int row) {
+    split_all<PLANES>(image, largest, planes, exponent, (long long)n * h * row);
 }

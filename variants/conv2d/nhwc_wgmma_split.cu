@@ -138,15 +138,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         if (to >= pixels || left <= 0) continue;
         float4 more[SPLIT], total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int z = 0; z < SPLIT; ++z) more[z] = load_four_there(from[z] + (row * pitch + at) * 4);
+        for (int z = 0; z < SPLIT; ++z) more[z] = load_remote_float4(from[z] + (row * pitch + at) * 4);
 #pragma unroll
         for (int z = 0; z < SPLIT; ++z)
             total.x += more[z].x, total.y += more[z].y, total.z += more[z].z, total.w += more[z].w;
 #if RESIDUAL
-        total = Residual<T>{residual}.plus_four(total, (size_t)to * k + column, left, k % 2 == 0);
+        total = Residual<T>{residual}.add_four(total, (size_t)to * k + column, left, k % 2 == 0);
 #endif
-        store_four<BIAS, follows_in::EPILOGUE>(out + (size_t)to * k + column, total, bias + (BIAS ? column : 0), left,
-                                               k % 4 == 0);
+        store_four<BIAS, activation_of::EPILOGUE>(out + (size_t)to * k + column, total, bias + (BIAS ? column : 0),
+                                                  left, k % 4 == 0);
     }
     cluster_sync();  // the others have read what this block wrote
 }

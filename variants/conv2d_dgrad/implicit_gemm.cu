@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int position = 0, k0 = 0;  // filter position and first output channel of the step to be fetched
     int a_offset[PIXELS], b_offset = 0;
     bool inside[PIXELS];
-    auto aim = [&] {
+    auto update_offsets = [&] {
         const int i = position / s, j = position % s;
 #pragma unroll
         for (int l = 0; l < PIXELS; ++l) {
@@ -99,8 +99,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     auto load = [&] {
 #pragma unroll
         for (int l = 0; l < A_LOADS; ++l) {
-            const int own = NHWC ? l : 0, output = k0 + depth_of(l);
-            a_next[l] = inside[own] && output < k ? (float)dout[a_offset[own] + output * to_output] : 0.0f;
+            const int pixel_index = NHWC ? l : 0, output = k0 + depth_of(l);
+            a_next[l] =
+                inside[pixel_index] && output < k ? (float)dout[a_offset[pixel_index] + output * to_output] : 0.0f;
         }
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l) {
@@ -111,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (k0 < k) return;
         k0 = 0;
         ++position;
-        aim();
+        update_offsets();
     };
     auto store = [&](int buffer) {
 #pragma unroll
@@ -122,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     const int steps = r * s * ((k + BK - 1) / BK);
     float sum[8][8] = {};
-    aim();
+    update_offsets();
     load();
     store(0);
     __syncthreads();

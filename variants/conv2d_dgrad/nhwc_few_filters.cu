@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
     float gradient[UNROLL][FILTERS];
 #if ADD || MASK
-    Channels there[UNROLL];
+    Channels other_values[UNROLL];
 #endif
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int k = 0; k < FILTERS; ++k) gradient[u][k] = (float)dout[(size_t)pixel * FILTERS + k];
 #if ADD || MASK
-        there[u].load(other + (size_t)pixel * C + lane * VEC);
+        other_values[u].load(other + (size_t)pixel * C + lane * VEC);
 #endif
     }
 #pragma unroll
@@ -90,9 +90,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int k = 0; k < FILTERS; ++k) sum += gradient[u][k] * weights[k][v];
 #if ADD
-            sum += (float)there[u].elements[v];
+            sum += (float)other_values[u].elements[v];
 #elif MASK
-            if (!((float)there[u].elements[v] > 0.0f)) sum = 0.0f;
+            if (!((float)other_values[u].elements[v] > 0.0f)) sum = 0.0f;
 #endif
             result.elements[v] = T(sum);
         }

@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float* const sums = shared + S_START;
     const int item = blockIdx.x / BANDS, y0 = blockIdx.x % BANDS * BAND, reached = y0 + PADDING - R + 1;
     const int first_line = reached > 0 ? (reached + STRIDE - 1) / STRIDE : 0;
-    bring_lines<THREADS, D_LINES, D_LENGTH, D_PITCH, D_LEFT * FILTERS, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
+    load_image_rows_to_shared<THREADS, D_LINES, D_LENGTH, D_PITCH, D_LEFT * FILTERS, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
         gradients, dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS, first_line);
 #pragma unroll 8
     for (int e = threadIdx.x; e < WEIGHTS; e += THREADS)

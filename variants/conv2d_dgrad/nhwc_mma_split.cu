@@ -109,8 +109,9 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
-    float* own = parts + (size_t)blockIdx.y * size.pixels() * c;
-    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, size.pixels(), c);
+    float* block_parts = parts + (size_t)blockIdx.y * size.pixels() * c;
+    store_tile<Tile, false, false>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m, n0 + warp.n, size.pixels(),
+                                   c);
 }
 
 // parts [SPLIT][total], other (skip or out) and dimage [total]

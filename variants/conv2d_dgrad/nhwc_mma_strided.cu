@@ -93,7 +93,7 @@ typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
 // Return the number of filter rows i < r with i % stride < residue.
-__device__ __forceinline__ int positions_before(int r, int stride, int residue) {
+__device__ __forceinline__ int count_below_residue(int r, int stride, int residue) {
     return r / stride * residue + min(r % stride, residue);
 }
 
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(256)
                              int stride) {
     const int i = blockIdx.y / s, j = blockIdx.y % s, a = i % stride, b = j % stride;
     const int down = (r - a + stride - 1) / stride, across = (s - b + stride - 1) / stride;
-    const int before = positions_before(r, stride, a) * s + down * positions_before(s, stride, b);
+    const int before = count_below_residue(r, stride, a) * s + down * count_below_residue(s, stride, b);
     const int place = (down - 1 - i / stride) * across + across - 1 - j / stride;
     turn_position(weight, turned + (size_t)before * c * k, k, c, r * s, blockIdx.y, down * across, place);
 }
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const int tiles_n = (c + BN - 1) / BN;  // neighbouring blocks share the rows of dout, the larger operand
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
     if (m0 >= phase.pixels()) return;
-    const int before = positions_before(r, stride, a) * s + down.taps * positions_before(s, stride, b);
+    const int before = count_below_residue(r, stride, a) * s + down.taps * count_below_residue(s, stride, b);
     ImageAndFilters<Tile, ALIGNED, Phase> rows(shared, dout, turned + (size_t)before * c * k, windows, phase, m0, n0,
                                                c);
 #if WITH_SKIP && WITH_OUT

@@ -33,12 +33,12 @@
 // ///
 //
 // nhwc_mma_tf32_strided has few tiles for a small image; with stride 2, the longest of the four phases has 4 of the 9
-// positions of a 3 x 3 filter; and its first launch, which rotates the filters, reads and writes all of them. Here the SPLIT
-// blocks of a cluster divide the depth of a tile (filter positions and filters) and add their sums through distributed
-// shared memory. A step covers 32 filters at one position. Their rows of channels are copied in their stored order, and
-// the operand of the mma instruction is read from them word by word, as in linear_dgrad/mma_tf32; so no filter has to
-// be rotated. Limit: the launch, and L2, from which each block reads its part of the filters. Ideas: NVIDIA CUTLASS,
-// "strided dgrad" and split-K, with a Hopper cluster instead of a workspace.
+// positions of a 3 x 3 filter; and its first launch, which rotates the filters, reads and writes all of them. Here the
+// SPLIT blocks of a cluster divide the depth of a tile (filter positions and filters) and add their sums through
+// distributed shared memory. A step covers 32 filters at one position. Their rows of channels are copied in their
+// stored order, and the operand of the mma instruction is read from them word by word, as in linear_dgrad/mma_tf32; so
+// no filter has to be rotated. Limit: the launch, and L2, from which each block reads its part of the filters. Ideas:
+// NVIDIA CUTLASS, "strided dgrad" and split-K, with a Hopper cluster instead of a workspace.
 
 #include <opbench/cluster_sums.cuh>
 #include <opbench/matrix_columns.cuh>
@@ -51,13 +51,13 @@ typedef Tile::T T;
 
 // Fill a stage with bm pixels of a phase, and with the rows of 32 filters at one position.
 struct PixelsAndWeights {
-    typedef Columns<Tile> Own;
+    typedef Columns<Tile> Layout;
     // the depth is split: after the end of this part, another block's part begins
-    static constexpr bool endless = false;
+    static constexpr bool pads_with_zeros = false;
     const T *dout, *weight;  // weight: this thread's chunk of the first filter
     const Window* windows;
     StageWriter<Tile> to;
-    StageCursor<Tile> turn;
+    StageCursor<Tile> cursor;
     unsigned char* weights_to;
     Taps taps;
     const Phase& phase;
@@ -70,9 +70,9 @@ struct PixelsAndWeights {
         : dout(dout_), windows(table), to(memory), taps(start + to.chunk * 4, Tile::bk, phase_.c, phase_.r, phase_.s),
           phase(phase_), w(phase_.w), positions(r * s_), c(c_), s(s_), a(blockIdx.y / phase_.stride),
           b(blockIdx.y % phase_.stride) {
-        const int chunk = threadIdx.x % Own::in_row, column = tile.column + chunk * 4;
-        row = threadIdx.x / Own::in_row;
-        weights_to = memory + Own::swizzled_offset(row, chunk);
+        const int chunk = threadIdx.x % Layout::in_row, column = tile.column + chunk * 4;
+        row = threadIdx.x / Layout::in_row;
+        weights_to = memory + Layout::swizzled_offset(row, chunk);
         weight = weight_ + column;
         inside = column < c;
         for (int i = threadIdx.x; i < BM; i += Tile::threads) table[i] = phase.window(tile.row + i);
@@ -82,23 +82,24 @@ struct PixelsAndWeights {
     __device__ __forceinline__ void operator()(int) {
         constexpr int loads = BM / Tile::fill_rows;
         const int shift = (taps.i * w + taps.j) * taps.c + taps.channel;
-        const unsigned needed = taps.needed();
+        const unsigned tap_mask = taps.tap_mask();
         Window window[loads];
 #pragma unroll
         for (int l = 0; l < loads; ++l) window[l] = windows[to.row + l * Tile::fill_rows];
 #pragma unroll
         for (int l = 0; l < loads; ++l)
-            copy_chunk(to[l], dout + (window[l].origin + shift), window[l].outside & needed ? 0 : 16);
+            copy_chunk(to[l], dout + (window[l].origin + shift), window[l].outside & tap_mask ? 0 : 16);
         const int i = (phase.r - 1 - taps.i) * phase.stride + a, j = (phase.s - 1 - taps.j) * phase.stride + b;
         const int filter = taps.channel - to.chunk * 4 + row;
         const T* const from = weight + ((size_t)filter * positions + i * s + j) * c;
         const int bytes = inside && taps.i < taps.r ? 16 : 0;
 #pragma unroll
-        for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l)
-            copy_chunk(weights_to + l * Tile::threads * 16, from + (size_t)l * Own::fill_rows * positions * c, bytes);
+        for (int l = 0; l < Layout::step_rows / Layout::fill_rows; ++l)
+            copy_chunk(weights_to + l * Tile::threads * 16, from + (size_t)l * Layout::fill_rows * positions * c,
+                       bytes);
         taps.step();
         to.next_stage();
-        weights_to += turn();
+        weights_to += cursor();
     }
 };
 

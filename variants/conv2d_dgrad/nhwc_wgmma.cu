@@ -90,7 +90,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + ROOM) * 128> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 typedef OperandStages<BM, BN> Operands;
 typedef Stored<Format::PRODUCT>::T T;
 
@@ -119,13 +119,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int pixels = n * h * w, steps = r * s * ((k + BK - 1) / BK);
-    const Walk walk(pixels, c);
+    const TileScheduler scheduler(pixels, c);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 const int image = tile.row / (h * w), pixel = tile.row % (h * w);
                 const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
                 int filter = 0, i = 0, j = 0;  // of the turned filter
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         EpilogueSmem<> out_slabs(slabs);
 #if BK == 64
         multiply_tiles<Format::PRODUCT, true>(
-            ring, walk, steps,
+            ring, scheduler, steps,
             [&](auto& sum) {
 #if WITH_SKIP
                 Operands::combine(ring, sum, finished<add>);
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             },
             [&](auto& sum, int row, int column) { out_slabs.store_rows(sum, &map_dimage, row, column, pixels, c); });
 #else
-        multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
+        multiply_tiles<Format::PRODUCT, false>(ring, scheduler, steps, [&](auto& sum, int row, int column) {
 #if WITH_SKIP
             combine_pairs(sum, skip, row, column, pixels, c, finished<add>);
 #endif

@@ -123,11 +123,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // Find the largest magnitude of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_find(const float* __restrict__ weight, unsigned* __restrict__ found, int rows, int c) {
-    find_columns(weight, found, rows, c);
+    conv2d_dgrad_find(const float* __restrict__ weight, unsigned* __restrict__ largest, int rows, int c) {
+    find_columns(weight, largest, rows, c);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_split(const float* __restrict__ weight, const unsigned* __restrict__ found,
+    conv2d_dgrad_split(const float* __restrict__ weight, const unsigned* __restrict__ largest,
                        __half* __restrict__ filter_planes, int* __restrict__ exponents, int rows, int c) {
-    split_columns<PLANES>(weight, found, filter_planes, exponents, rows, c, c);
+    split_columns<PLANES>(weight, largest, filter_planes, exponents, rows, c, c);
 }

@@ -140,20 +140,20 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // Find the largest magnitude of dout; the blocks of z = 1 find that of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ found,
+    conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ largest,
                       int n, int of_dout, int rows, int c) {
     if (blockIdx.z == 0)
-        find_largest(dout, found, (long long)n * of_dout);
+        find_largest(dout, largest, (long long)n * of_dout);
     else
-        find_columns(weight, found + 4, rows, c);
+        find_columns(weight, largest + 4, rows, c);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_split(const float* __restrict__ dout, const float* __restrict__ weight,
-                       const unsigned* __restrict__ found, __half* __restrict__ dout_planes,
+                       const unsigned* __restrict__ largest, __half* __restrict__ dout_planes,
                        __half* __restrict__ filter_planes, int* __restrict__ dout_exponent, int* __restrict__ exponents,
                        int n, int of_dout, int rows, int c) {
     if (blockIdx.z == 0)
-        split_all<PLANES>(dout, found, dout_planes, dout_exponent, (long long)n * of_dout);
+        split_all<PLANES>(dout, largest, dout_planes, dout_exponent, (long long)n * of_dout);
     else
-        split_columns<PLANES>(weight, found + 4, filter_planes, exponents, rows, c, c);
+        split_columns<PLANES>(weight, largest + 4, filter_planes, exponents, rows, c, c);
 }

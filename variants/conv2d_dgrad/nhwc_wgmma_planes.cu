@@ -97,7 +97,7 @@ using namespace opbench;
 
 constexpr int rows_bytes = BM * 128;  // bytes of one plane
 typedef Ring<STAGES, (BM + ROOM) * 128 * PLANES> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 
 // dout_planes [PLANES][n][p][q][k], filter_planes [PLANES][k][r][s][c], other and dimage [n][h][w][c]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -113,14 +113,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
     const int pixels = n * h * w, steps = r * s * ((k + 63) / 64);
-    const Walk walk(pixels, c);
+    const TileScheduler scheduler(pixels, c);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             const int image = tile.row / (h * w), pixel = tile.row % (h * w);
             const int x = pixel % w - (s - 1 - padding), y = pixel / w - (r - 1 - padding);
             int filter = 0, i = 0, j = 0;  // position in the rotated filter
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
 #if PLANES == 2
             drain_planes<true>(ring, steps, first, sum[0]);
 #else
@@ -161,20 +161,20 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // Find the largest magnitude of dout; the blocks of z = 1 find that of each channel of the filters, [rows][c].
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ found,
+    conv2d_dgrad_find(const float* __restrict__ dout, const float* __restrict__ weight, unsigned* __restrict__ largest,
                       int n, int of_dout, int rows, int c) {
     if (blockIdx.z == 0)
-        find_largest(dout, found, (long long)n * of_dout);
+        find_largest(dout, largest, (long long)n * of_dout);
     else
-        find_columns(weight, found + 4, rows, c);
+        find_columns(weight, largest + 4, rows, c);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_dgrad_split(const float* __restrict__ dout, const float* __restrict__ weight,
-                       const unsigned* __restrict__ found, __half* __restrict__ dout_planes,
+                       const unsigned* __restrict__ largest, __half* __restrict__ dout_planes,
                        __half* __restrict__ filter_planes, int* __restrict__ dout_exponent, int* __restrict__ exponents,
                        int n, int of_dout, int rows, int c) {
     if (blockIdx.z == 0)
-        split_all<PLANES>(dout, found, dout_planes, dout_exponent, (long long)n * of_dout);
+        split_all<PLANES>(dout, largest, dout_planes, dout_exponent, (long long)n * of_dout);
     else
-        split_columns<PLANES>(weight, found + 4, filter_planes, exponents, rows, c, c);
+        split_columns<PLANES>(weight, largest + 4, filter_planes, exponents, rows, c, c);
 }

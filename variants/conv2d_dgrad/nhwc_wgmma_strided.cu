@@ -51,15 +51,15 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 constexpr int stride = 2, tiles = BM / 128;  // tiles: tiles of 64 rows that a warpgroup multiplies
 
 // Call work(tile, a, b) for each tile of this block, in the phase with the remainders a and b.
 template <class Work>
-__device__ __forceinline__ void for_each_tile(const Walk& walk, const Work& work) {
-    for (int index = blockIdx.x; index < stride * stride * walk.count(); index += gridDim.x) {
-        const int phase = index / walk.count();
-        work(walk[index % walk.count()], phase / stride, phase % stride);
+__device__ __forceinline__ void for_each_tile(const TileScheduler& scheduler, const Work& work) {
+    for (int index = blockIdx.x; index < stride * stride * scheduler.count(); index += gridDim.x) {
+        const int phase = index / scheduler.count();
+        work(scheduler[index % scheduler.count()], phase / stride, phase % stride);
     }
 }
 
@@ -72,13 +72,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared);
     const int height = h / stride, width = w / stride, pixels = n * height * width, slices = (k + 63) / 64;
     Stages ring(memory, memory + Stages::bytes + 8 * 2048);
-    const Walk walk(pixels, c);
+    const TileScheduler scheduler(pixels, c);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            for_each_tile(walk, [&](TilePlace tile, int a, int b) {
+            for_each_tile(scheduler, [&](TilePlace tile, int a, int b) {
                 const Residue down(a, r, h, stride, padding), across(b, r, w, stride, padding);
                 const int image = tile.row / (height * width), pixel = tile.row % (height * width);
                 int filter = 0, i = 0, j = 0;  // i, j: rows and columns of dout from the window's first
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
         const int first = warp / 4 * tiles * 64 + warp % 4 * 16;  // the warp's first row of a tile
         unsigned char* const slab = shared + Stages::bytes + warp * 2048;
-        for_each_tile(walk, [&](TilePlace tile, int a, int b) {
+        for_each_tile(scheduler, [&](TilePlace tile, int a, int b) {
             const Residue down(a, r, h, stride, padding), across(b, r, w, stride, padding);
             const auto place = [&](int row) {
                 const int image = row / (height * width), pixel = row % (height * width);

@@ -102,13 +102,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x >= BK) return;
         const int at = (first + step) * BK + threadIdx.x, item = at / plane, pixel = at % plane;
         const int y = pixel / q * stride - padding, x = pixel % q * stride - padding;
-        Pixel found = {0, -1, 0, 0};
+        Pixel entry = {0, -1, 0, 0};
         if (at < pixels) {
-            found.image = NHWC ? ((item * h + y) * w + x) * c : item * c * h * w + y * w + x;
-            found.dout = NHWC ? at * k : item * k * plane + pixel;
-            found.y = y, found.x = x;
+            entry.image = NHWC ? ((item * h + y) * w + x) * c : item * c * h * w + y * w + x;
+            entry.dout = NHWC ? at * k : item * k * plane + pixel;
+            entry.y = y, entry.x = x;
         }
-        table[step % 2][threadIdx.x] = found;
+        table[step % 2][threadIdx.x] = entry;
     };
     float a_next[A_LOADS], b_next[B_LOADS];
     auto load = [&](int step) {
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (more) store((step + 1) % 2);
         __syncthreads();
     }
-    float* own_part = partial + (size_t)blockIdx.y * k * columns;
+    float* block_part = partial + (size_t)blockIdx.y * k * columns;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const int row = row0 + m_thread + i % 4 + i / 4 * 4 * LANES_M;
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int column = column0 + n_thread + half * 4 * LANES_N;
-            float* to = own_part + (size_t)row * columns + column;
+            float* to = block_part + (size_t)row * columns + column;
             const float* v = &sum[i][half * 4];
             if (columns % 4 == 0) {
                 if (column < columns) *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);

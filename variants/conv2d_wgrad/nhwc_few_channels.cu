@@ -144,18 +144,18 @@ extern "C" __global__ void __launch_bounds__(512)
                            float* __restrict__ dbias,
 #endif
                            int k) {
-    __shared__ float stretch[16][32];
+    __shared__ float partial_sums[16][32];
     const int index = blockIdx.x * 32 + threadIdx.x, total = k * SUMS;
     float sum = 0.0f;
     if (index < total) {
 #pragma unroll 4
         for (int z = threadIdx.y; z < SPLIT; z += 16) sum += parts[(size_t)z * total + index];
     }
-    stretch[threadIdx.y][threadIdx.x] = sum;
+    partial_sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || index >= total) return;
 #pragma unroll
-    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    for (int y = 1; y < 16; ++y) sum += partial_sums[y][threadIdx.x];
     const int e = index / k, filter = index % k;
     if (e < DEPTH) dweight[filter * DEPTH + e] = sum;
 #if BIAS

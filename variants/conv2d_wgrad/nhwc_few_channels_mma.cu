@@ -106,12 +106,12 @@ static_assert(STEPS % TAKEN == 0, "a product takes whole steps");
 
 // Copy one element to shared memory, a float without a register (cp.async); store zero and read nothing if it is
 // outside.
-__device__ __forceinline__ void copy_number(float* to, const float* from, bool inside) {
+__device__ __forceinline__ void copy_element(float* to, const float* from, bool inside) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"((unsigned)__cvta_generic_to_shared(to)),
                  "l"(from), "r"(inside ? 4 : 0)
                  : "memory");
 }
-__device__ __forceinline__ void copy_number(__nv_bfloat16* to, const __nv_bfloat16* from, bool inside) {
+__device__ __forceinline__ void copy_element(__nv_bfloat16* to, const __nv_bfloat16* from, bool inside) {
     *to = inside ? *from : __nv_bfloat16(0.0f);
 }
 
@@ -130,7 +130,7 @@ __device__ __forceinline__ void copy_lines(T* to, const T* __restrict__ from, in
         if (vec > 1)
             copy_chunk(target, source, inside ? 16 : 0);
         else
-            copy_number(target, source, inside);
+            copy_element(target, source, inside);
     }
 }
 
@@ -155,10 +155,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         const T* const gradients = dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS;
 #pragma unroll 1
         for (int e = 0; e < ROWS; ++e) {
-            const int there = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row; none after the last row
+            const int row_pixels = row + e < OUT_HEIGHT ? OUT_WIDTH : 0;  // pixels of the row; none after the last row
             copy_lines<PLACES, A_LENGTH, A_PITCH, 0, FILTERS>(
                 lines + LINES * LENGTH + e * PLACES * A_PITCH,
-                gradients + (size_t)(there ? row + e : 0) * OUT_WIDTH * FILTERS, 0, there);
+                gradients + (size_t)(row_pixels ? row + e : 0) * OUT_WIDTH * FILTERS, 0, row_pixels);
         }
     };
     int offset[TN];  // of this lane's columns, relative to the start of a window
@@ -201,8 +201,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                     for (int ni = 0; ni < TN; ++ni)
 #pragma unroll
                         for (int e = 0; e < 2; ++e) {
-                            const float found = windows[offset[ni] + e * 4 * STRIDE * C];
-                            b[slice][ni / 2][ni % 2 * 2 + e] = __float_as_uint(one[ni] ? 1.0f : found);
+                            const float element = windows[offset[ni] + e * 4 * STRIDE * C];
+                            b[slice][ni / 2][ni % 2 * 2 + e] = __float_as_uint(one[ni] ? 1.0f : element);
                         }
                 }
             } else {
@@ -218,8 +218,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                     for (int ni = 0; ni < TN; ++ni) {
                         const unsigned short* const pair =
                             reinterpret_cast<const unsigned short*>(windows + offset[ni]);
-                        const unsigned found = pair[0] | (unsigned)pair[STRIDE * C] << 16;
-                        b[0][ni / 2][ni % 2 * 2 + e] = one[ni] ? 0x3f803f80u : found;
+                        const unsigned element = pair[0] | (unsigned)pair[STRIDE * C] << 16;
+                        b[0][ni / 2][ni % 2 * 2 + e] = one[ni] ? 0x3f803f80u : element;
                     }
                 }
             }
@@ -244,13 +244,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         }
         __syncthreads();  // then the stage may be filled again
     }
-    float* const own = parts + (size_t)blockIdx.x * FILTERS * COLUMNS;
+    float* const block_parts = parts + (size_t)blockIdx.x * FILTERS * COLUMNS;
 #pragma unroll
     for (int e = 0; e < TM * TN * 4; ++e) {
         const int filter = row0 + e / (TN * 4) * 16 + e / 2 % 2 * 8 + quad;
         const int column = column0 + e / 4 % TN * 8 + in_quad * 2 + e % 2;
         if (filter < FILTERS && column < COLUMNS)
-            own[filter * COLUMNS + column] = total[e / (TN * 4)][e / 4 % TN][e % 4];
+            block_parts[filter * COLUMNS + column] = total[e / (TN * 4)][e / 4 % TN][e % 4];
     }
 }
 
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(512)
                                            float* __restrict__ dbias
 #endif
     ) {
-    __shared__ float stretch[16][32];
+    __shared__ float partial_sums[16][32];
     constexpr int all = FILTERS * COLUMNS;
     const int index = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.0f;
@@ -270,11 +270,11 @@ extern "C" __global__ void __launch_bounds__(512)
 #pragma unroll 8
         for (int z = threadIdx.y; z < SPLIT; z += 16) sum += parts[(size_t)z * all + index];
     }
-    stretch[threadIdx.y][threadIdx.x] = sum;
+    partial_sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || index >= all) return;
 #pragma unroll
-    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    for (int y = 1; y < 16; ++y) sum += partial_sums[y][threadIdx.x];
     const int filter = index / COLUMNS, column = index % COLUMNS;
     if (column < DEPTH) dweight[filter * DEPTH + column] = sum;
 #if BIAS

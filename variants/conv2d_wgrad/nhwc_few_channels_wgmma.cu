@@ -100,19 +100,19 @@ struct Stages {
         return reinterpret_cast<float*>(shared + control + 64) + stage * 4;
     }
     // Replace both magnitudes by their maxima over the warpgroup.
-    __device__ __forceinline__ void meet(unsigned (&magnitude)[2]) const {
+    __device__ __forceinline__ void reduce_magnitudes(unsigned (&magnitude)[2]) const {
         const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-        unsigned* const found = reinterpret_cast<unsigned*>(shared + control + 128) + group * 8;
+        unsigned* const magnitudes = reinterpret_cast<unsigned*>(shared + control + 128) + group * 8;
         for (int i = 0; i < 2; ++i) {
             magnitude[i] = largest_of_warp(magnitude[i]);
-            if (threadIdx.x % 32 == 0) found[i * 4 + warp] = magnitude[i];
+            if (threadIdx.x % 32 == 0) magnitudes[i * 4 + warp] = magnitude[i];
         }
         named_barrier_sync(1 + group, 128);
         for (int i = 0; i < 2; ++i)
-            for (int other = 0; other < 4; ++other) magnitude[i] = max(magnitude[i], found[i * 4 + other]);
+            for (int other = 0; other < 4; ++other) magnitude[i] = max(magnitude[i], magnitudes[i * 4 + other]);
         named_barrier_sync(1 + group, 128);
     }
-    __device__ __forceinline__ void give(int stage) const {
+    __device__ __forceinline__ void signal_full(int stage) const {
         fence_async();
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(full(stage));
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
             int e = 0;
             if (ROUNDED) {
                 unsigned magnitude[2] = {half == 0 ? largest_of(v) : 0, half > 0 ? largest_of(v) : 0};
-                ring.meet(magnitude);
+                ring.reduce_magnitudes(magnitude);
                 e = exponent_for(half == 0 ? magnitude[0] : magnitude[1]);
             }
             wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 write_row<PLANES>(v, power_of_two(e), shared + stage * stage_bytes + (2 + half) * part_bytes, line,
                                   piece);
             if (line == 0) ring.powers(stage)[2 + half] = power_of_two(-e);
-            ring.give(stage);
+            ring.signal_full(stage);
         }
     } else if (group == 1) {
         registers_down<96>();
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 magnitude[1] = max(magnitude[1], half > 0 ? most : 0);
 #endif
             }
-            ring.meet(magnitude);  // also: all threads have read dout, so its memory is free
+            ring.reduce_magnitudes(magnitude);  // also: all threads have read dout, so its memory is free
             fetch(tile + raws);
             const int e[2] = {ROUNDED ? exponent_for(magnitude[0]) : 0, ROUNDED ? exponent_for(magnitude[1]) : 0};
             wait_for(ring.empty(stage), tile / stages % 2 ^ 1);
@@ -208,14 +208,14 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 unsigned char* const to = shared + stage * stage_bytes + half * part_bytes +
                                           swizzled<128>(at / (OUTPUTS / 4) * 128 + filter % 64 * 2);
 #if ROUNDED
-                split_four<PLANES>(v[i], all_four(power_of_two(half > 0 ? e[1] : e[0])), reinterpret_cast<__half*>(to),
-                                   reinterpret_cast<__half*>(to + piece));
+                split_four<PLANES>(v[i], broadcast_float4(power_of_two(half > 0 ? e[1] : e[0])),
+                                   reinterpret_cast<__half*>(to), reinterpret_cast<__half*>(to + piece));
 #else
                 *reinterpret_cast<uint2*>(to) = v[i];
 #endif
             }
             if (thread == 0) ring.powers(stage)[0] = power_of_two(-e[0]), ring.powers(stage)[1] = power_of_two(-e[1]);
-            ring.give(stage);
+            ring.signal_full(stage);
         }
     } else {
         registers_up<160>();

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(512)
                               float* __restrict__ dbias
 #endif
     ) {
-    __shared__ float stretch[16][32];
+    __shared__ float partial_sums[16][32];
     constexpr int total = FILTERS * (C + BIAS);
     const int index = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.0f;
@@ -126,11 +126,11 @@ extern "C" __global__ void __launch_bounds__(512)
 #pragma unroll 8
         for (int z = threadIdx.y; z < SPLIT; z += 16) sum += parts[(size_t)z * total + index];
     }
-    stretch[threadIdx.y][threadIdx.x] = sum;
+    partial_sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || index >= total) return;
 #pragma unroll
-    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    for (int y = 1; y < 16; ++y) sum += partial_sums[y][threadIdx.x];
     const int k = index / (C + BIAS), channel = index % (C + BIAS);
     if (channel < C) dweight[k * C + channel] = sum;
 #if BIAS

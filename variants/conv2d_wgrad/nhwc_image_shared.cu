@@ -58,10 +58,10 @@
 // args   = ["parts", "dweight", "dbias?"]
 // ///
 //
-// LeNet's second convolution with 128 images has 30 million multiply-adds and a megabyte of data, which takes no longer than the
-// launch of its kernels. So the kernel must read memory once, with all loads in flight together, and have no barrier in
-// its inner loop. A block copies an image, with zeros around it, and the image's dout into shared memory, or a band of
-// rows of both.
+// LeNet's second convolution with 128 images has 30 million multiply-adds and a megabyte of data, which takes no longer
+// than the launch of its kernels. So the kernel must read memory once, with all loads in flight together, and have no
+// barrier in its inner loop. A block copies an image, with zeros around it, and the image's dout into shared memory, or
+// a band of rows of both.
 //
 // A thread keeps S * K_REGS sums in registers: those of one filter row and one channel for K_REGS filters. It processes
 // PIXELS neighbouring pixels at a time. At stride 1, S + PIXELS - 1 loads of the image and, per pixel, one load of
@@ -101,9 +101,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int unit = begin; unit < end; ++unit) {
         const int item = unit / BANDS, row0 = unit % BANDS * BAND;
         if (unit > begin) __syncthreads();
-        bring_lines<THREADS, LINES, LINE, PITCH, LEFT, WIDTH * C, HEIGHT>(
+        load_image_rows_to_shared<THREADS, LINES, LINE, PITCH, LEFT, WIDTH * C, HEIGHT>(
             lines, image + (size_t)item * HEIGHT * WIDTH * C, row0 * STRIDE - PADDING);
-        bring_lines<THREADS, BAND, D_PITCH, D_PITCH, 0, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
+        load_image_rows_to_shared<THREADS, BAND, D_PITCH, D_PITCH, 0, OUT_WIDTH * FILTERS, OUT_HEIGHT>(
             gradients, dout + (size_t)item * OUT_HEIGHT * OUT_WIDTH * FILTERS, row0);
         __syncthreads();
 #pragma unroll 1
@@ -129,12 +129,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int e = 0; e < SUMS; ++e) shared[strip * TO_NEXT + e * COLUMNS + column] = sum[e / K_REGS][e % K_REGS];
     __syncthreads();
-    float* const own = parts + (size_t)blockIdx.x * SUMS * COLUMNS;
+    float* const block_parts = parts + (size_t)blockIdx.x * SUMS * COLUMNS;
     for (int e = threadIdx.x; e < SUMS * COLUMNS; e += THREADS) {
         float total = 0.0f;
 #pragma unroll 8
         for (int z = 0; z < STRIPS; ++z) total += shared[z * TO_NEXT + e];
-        own[e] = total;
+        block_parts[e] = total;
     }
 }
 
@@ -146,18 +146,18 @@ extern "C" __global__ void __launch_bounds__(512)
                                  float* __restrict__ dbias
 #endif
     ) {
-    __shared__ float stretch[16][32];
+    __shared__ float partial_sums[16][32];
     const int index = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.0f;
     if (index < SUMS * COLUMNS) {
 #pragma unroll 8
         for (int z = threadIdx.y; z < PARTS; z += 16) sum += parts[(size_t)z * SUMS * COLUMNS + index];
     }
-    stretch[threadIdx.y][threadIdx.x] = sum;
+    partial_sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y != 0 || index >= SUMS * COLUMNS) return;
 #pragma unroll
-    for (int y = 1; y < 16; ++y) sum += stretch[y][threadIdx.x];
+    for (int y = 1; y < 16; ++y) sum += partial_sums[y][threadIdx.x];
     const int column = index % COLUMNS, tap = column % TAPS, j = index / COLUMNS / K_REGS;
     const int filter = column / TAPS * K_REGS + index / COLUMNS % K_REGS;
     if (tap < R * C) dweight[((filter * R + tap / C) * S + j) * C + tap % C] = sum;

@@ -111,58 +111,59 @@ struct Pixel {
 
 // The columns of a filter in its image, [pixels][depth], followed by a column of ones.
 struct Patches {
-    typedef WideB<Tile> Own;
-    static constexpr int vec = Tile::vec, own_rows = 32 / Own::in_row;  // own_rows: rows that a warp copies per pass
-    static constexpr int numbers = C_ALIGNED ? 1 : vec;  // elements of a chunk that are addressed one by one
-    static_assert(Own::passes * own_rows <= 32, "a lane looks up one row of a step");
+    typedef WideB<Tile> Layout;
+    static constexpr int vec = Tile::vec,
+                         rows_per_warp = 32 / Layout::in_row;  // rows_per_warp: rows that a warp copies per pass
+    static constexpr int numbers = C_ALIGNED ? 1 : vec;        // elements of a chunk that are addressed one by one
+    static_assert(Layout::passes * rows_per_warp <= 32, "a lane looks up one row of a step");
 
     const T* image;
     const Image size;
     Pixel pixel;  // the pixel whose window this lane computes
     int to;
-    int offset[numbers];       // of this thread's columns, relative to the start of a window
-    unsigned needed[numbers];  // bits of Window::outside that must not be set
-    float otherwise[numbers];
+    int offset[numbers];         // of this thread's columns, relative to the start of a window
+    unsigned tap_mask[numbers];  // bits of Window::outside that must not be set
+    float fill_value[numbers];
 
     __device__ __forceinline__ Patches(const T* image, const Image& size, int first, int start, int end)
-        : image(image), size(size), pixel(start + looked_up(), end, size),
-          to(Own::swizzled_offset(threadIdx.x / Own::in_row, threadIdx.x % Own::in_row)) {
+        : image(image), size(size), pixel(start + window_row(), end, size),
+          to(Layout::swizzled_offset(threadIdx.x / Layout::in_row, threadIdx.x % Layout::in_row)) {
 #pragma unroll
         for (int e = 0; e < numbers; ++e) {
-            const int column = first + (int)threadIdx.x % Own::in_row * vec + e, depth = size.depth();
+            const int column = first + (int)threadIdx.x % Layout::in_row * vec + e, depth = size.depth();
             const Taps taps(min(column, depth), 0, size.c, size.r, size.s);
-            offset[e] = (taps.i * size.w + taps.j) * size.c + taps.channel, needed[e] = taps.needed();
-            otherwise[e] = BIAS && column == depth ? 1.0f : 0.0f;
+            offset[e] = (taps.i * size.w + taps.j) * size.c + taps.channel, tap_mask[e] = taps.tap_mask();
+            fill_value[e] = BIAS && column == depth ? 1.0f : 0.0f;
         }
     }
-    // The row of a step whose window this lane computes: that of pass lane / own_rows.
-    __device__ __forceinline__ static int looked_up() {
+    // The row of a step whose window this lane computes: that of pass lane / rows_per_warp.
+    __device__ __forceinline__ static int window_row() {
         const int lane = threadIdx.x % 32;
-        return threadIdx.x / 32 * own_rows + lane % own_rows + lane / own_rows * Own::fill_rows;
+        return threadIdx.x / 32 * rows_per_warp + lane % rows_per_warp + lane / rows_per_warp * Layout::fill_rows;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
-        const Window own = pixel.window(size);
+        const Window lane_window = pixel.window(size);
         // unrolling loads of single elements would take too many registers
         constexpr int unrolled = C_ALIGNED ? 16 : 1;
 #pragma unroll unrolled
-        for (int l = 0; l < Own::passes; ++l) {
-            const int lane = l * own_rows + threadIdx.x % 32 / Own::in_row;
-            const int origin = __shfl_sync(0xffffffffu, own.origin, lane);
-            const unsigned outside = __shfl_sync(0xffffffffu, own.outside, lane);
-            unsigned char* const at = stage + Own::pass(to, l);
-            if (C_ALIGNED && !(BIAS && otherwise[0] != 0.0f)) {
-                copy_chunk(at, image + (origin + offset[0]), outside & needed[0] ? 0 : 16);
+        for (int l = 0; l < Layout::passes; ++l) {
+            const int lane = l * rows_per_warp + threadIdx.x % 32 / Layout::in_row;
+            const int origin = __shfl_sync(0xffffffffu, lane_window.origin, lane);
+            const unsigned outside = __shfl_sync(0xffffffffu, lane_window.outside, lane);
+            unsigned char* const at = stage + Layout::pass(to, l);
+            if (C_ALIGNED && !(BIAS && fill_value[0] != 0.0f)) {
+                copy_chunk(at, image + (origin + offset[0]), outside & tap_mask[0] ? 0 : 16);
                 continue;
             }
             union __align__(16) Chunk {
                 T elements[vec];
                 uint4 bits;
-            } found;
-            found.bits = make_uint4(0u, 0u, 0u, 0u);
+            } chunk;
+            chunk.bits = make_uint4(0u, 0u, 0u, 0u);
 #pragma unroll
             for (int e = 0; e < numbers; ++e)
-                found.elements[e] = C_ALIGNED || outside & needed[e] ? T(otherwise[e]) : image[origin + offset[e]];
-            *reinterpret_cast<uint4*>(at) = found.bits;
+                chunk.elements[e] = C_ALIGNED || outside & tap_mask[e] ? T(fill_value[e]) : image[origin + offset[e]];
+            *reinterpret_cast<uint4*>(at) = chunk.bits;
         }
         pixel.step(size);
     }
@@ -186,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const DepthWarp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
-    float* const own = parts + (size_t)blockIdx.y * k * depth;
-    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, own, (const T*)nullptr, m0 + warp.m,
+    float* const block_parts = parts + (size_t)blockIdx.y * k * depth;
+    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m,
                                                            n0 + warp.n, k, depth);
     if (BIAS)
         store_column<Tile, DepthWarp<Tile>::Order>(sum, bias_parts + (size_t)blockIdx.y * k, m0 + warp.m, n0 + warp.n,

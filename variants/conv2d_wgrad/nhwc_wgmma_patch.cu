@@ -219,21 +219,21 @@ extern "C" __global__ void __launch_bounds__(128)
 #if ROUNDED
 // Find the largest magnitude of each channel of the image and, in the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
+    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ largest,
                       int of_image, int c, int of_dout, int k) {
     if (blockIdx.z == 0)
-        find_columns(image, found, of_image, c);
+        find_columns(image, largest, of_image, c);
     else
-        find_columns(dout, found + c, of_dout, k);
+        find_columns(dout, largest + c, of_dout, k);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_round(const float* __restrict__ image, const float* __restrict__ dout,
-                       const unsigned* __restrict__ found, __half* __restrict__ image_halves,
+                       const unsigned* __restrict__ largest, __half* __restrict__ image_halves,
                        __half* __restrict__ dout_halves, int* __restrict__ image_exponents,
                        int* __restrict__ dout_exponents, int of_image, int c, int of_dout, int k) {
     if (blockIdx.z == 0)
-        split_columns<1>(image, found, image_halves, image_exponents, of_image, c, c);
+        split_columns<1>(image, largest, image_halves, image_exponents, of_image, c, c);
     else
-        split_columns<1>(dout, found + c, dout_halves, dout_exponents, of_dout, k, k);
+        split_columns<1>(dout, largest + c, dout_halves, dout_exponents, of_dout, k, k);
 }
 #endif

@@ -89,10 +89,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 
     if (threadIdx.x < 128) {
         registers_down<104>();
-        float4 bias = all_four(0.0f);  // sums of four filters
+        float4 bias = broadcast_float4(0.0f);  // sums of four filters
         int x = part.first % tiles_x * 8, y = part.first / tiles_x % tiles_y * 8;
         int image = part.first / tiles_x / tiles_y;
-        ring.feed(
+        ring.produce(
             part.steps,
             [&](unsigned to, unsigned full) {
                 load(to, &map_dout, full, m0, x, y, image);
@@ -101,8 +101,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
                 x = 0;
                 if ((y += 8) >= p) y = 0, ++image;
             },
-            [](const unsigned char* floats, unsigned (&most)[2]) {
-                most[0] = Gradients::most(floats), most[1] = Patch::most(floats + Gradients::bytes);
+            [](const unsigned char* floats, unsigned (&largest_magnitude)[2]) {
+                largest_magnitude[0] = Gradients::largest_magnitude(floats),
+                largest_magnitude[1] = Patch::largest_magnitude(floats + Gradients::bytes);
             },
             [&](const unsigned char* floats, unsigned char* stage, unsigned, const int (&e)[2]) {
                 Gradients::write<PLANES>(floats, stage, e[0], [&](const float4& of) {

@@ -205,9 +205,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             multiply(Choice<true>());
         else
             multiply(Choice<false>());
-        const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y;
+        const int part_index = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y;
         const int filter = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
-        float* const to = parts + ((size_t)own * k + filter) * (r * s * c);
+        float* const to = parts + ((size_t)part_index * k + filter) * (r * s * c);
 #pragma unroll
         for (int j = 0; j < BN / 8; ++j) {
             const int which = first + j * 8 / PIECE;
@@ -231,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if ROUNDED
                 total_ones[i] = scaled(total_ones[i], dout_exponents[filter + i * 4]);
 #endif
-                bias_parts[own * k + filter + i * 4] = total_ones[i];
+                bias_parts[part_index * k + filter + i * 4] = total_ones[i];
             }
     }
 }
@@ -253,21 +253,21 @@ extern "C" __global__ void __launch_bounds__(128)
 #if ROUNDED
 // Find the largest magnitude of each channel of the image and, in the blocks of z = 1, of dout.
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
+    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ largest,
                       int of_image, int c, int of_dout, int k) {
     if (blockIdx.z == 0)
-        find_columns(image, found, of_image, c);
+        find_columns(image, largest, of_image, c);
     else
-        find_columns(dout, found + c, of_dout, k);
+        find_columns(dout, largest + c, of_dout, k);
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_round(const float* __restrict__ image, const float* __restrict__ dout,
-                       const unsigned* __restrict__ found, __half* __restrict__ image_halves,
+                       const unsigned* __restrict__ largest, __half* __restrict__ image_halves,
                        __half* __restrict__ dout_halves, int* __restrict__ image_exponents,
                        int* __restrict__ dout_exponents, int of_image, int c, int of_dout, int k) {
     if (blockIdx.z == 0)
-        split_columns<1>(image, found, image_halves, image_exponents, of_image, c, c);
+        split_columns<1>(image, largest, image_halves, image_exponents, of_image, c, c);
     else
-        split_columns<1>(dout, found + c, dout_halves, dout_exponents, of_dout, k, k);
+        split_columns<1>(dout, largest + c, dout_halves, dout_exponents, of_dout, k, k);
 }
 #endif

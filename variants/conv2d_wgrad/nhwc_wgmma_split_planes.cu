@@ -194,18 +194,18 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
 // Find the largest magnitude of the image; the blocks of z = 1 find that of dout.
 extern "C" __global__ void __launch_bounds__(256)
-    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ found,
+    conv2d_wgrad_find(const float* __restrict__ image, const float* __restrict__ dout, unsigned* __restrict__ largest,
                       int n, int of_image, int of_dout) {
     const bool second = blockIdx.z > 0;
-    find_largest(second ? dout : image, found + second, (long long)n * (second ? of_dout : of_image));
+    find_largest(second ? dout : image, largest + second, (long long)n * (second ? of_dout : of_image));
 }
 extern "C" __global__ void __launch_bounds__(256)
     conv2d_wgrad_split(const float* __restrict__ image, const float* __restrict__ dout,
-                       const unsigned* __restrict__ found, __half* __restrict__ image_planes,
+                       const unsigned* __restrict__ largest, __half* __restrict__ image_planes,
                        __half* __restrict__ dout_planes, int* __restrict__ exponents, int n, int of_image,
                        int of_dout) {
     const bool second = blockIdx.z > 0;
-    split_all(second ? dout : image, found + second, second ? dout_planes : image_planes, exponents + second,
+    split_all(second ? dout : image, largest + second, second ? dout_planes : image_planes, exponents + second,
               (long long)n * (second ? of_dout : of_image));
 }
 

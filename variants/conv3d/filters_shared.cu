@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ float filters[CHUNK][FILTERS];
     const int parts = (size.group_filters + FILTERS - 1) / FILTERS, group = blockIdx.y / parts;
     const int filter0 = group * size.group_filters + blockIdx.y % parts * FILTERS;
-    const int exist = min(FILTERS, (group + 1) * size.group_filters - filter0);
+    const int filter_count = min(FILTERS, (group + 1) * size.group_filters - filter0);
     const int taps = size.t * size.r * size.s, depth = size.group_channels * taps;
     const int voxels = size.z * size.p * size.q, index = blockIdx.x * BLOCK + threadIdx.x;
     const bool inside = index < size.n * voxels;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         __syncthreads();
         for (int e = threadIdx.x; e < count * FILTERS; e += BLOCK) {
             const int f = e / count, at = e % count;
-            filters[at][f] = f < exist ? (float)weight[(size_t)(filter0 + f) * depth + start + at] : 0.0f;
+            filters[at][f] = f < filter_count ? (float)weight[(size_t)(filter0 + f) * depth + start + at] : 0.0f;
         }
         __syncthreads();
         if (!inside) continue;
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     if (!inside) return;
 #pragma unroll
     for (int f = 0; f < FILTERS; ++f) {
-        if (f >= exist) break;
+        if (f >= filter_count) break;
 #if BIAS
         sum[f] += (float)bias[filter0 + f];
 #endif

@@ -85,7 +85,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-typedef Tiles<BM, BN, 8> Walk;
+typedef Tiles<BM, BN, 8> TileScheduler;
 typedef Stored<Format::PRODUCT>::T T;
 
 // image [n][d][h][w][c], weight [k][t][r][s][c], bias [k], out [n][z][p][q][k]
@@ -105,13 +105,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int rows = size.n * size.z * size.p * size.q, k = size.k;
     const int steps = size.t * size.r * size.s * ((size.c + BK - 1) / BK);
-    const Walk walk(rows, k);
+    const TileScheduler scheduler(rows, k);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 const int line = tile.row / size.q, plane = line / size.p, volume = plane / size.z;
                 const int x = tile.row % size.q * size.stride_w - size.padding_w;
                 const int y = line % size.p * size.stride_h - size.padding_h;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);
-        multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
+        multiply_tiles<Format::PRODUCT, false>(ring, scheduler, steps, [&](auto& sum, int row, int column) {
 #if BIAS
             add_bias<RELU>(sum, bias, column, k);
 #endif

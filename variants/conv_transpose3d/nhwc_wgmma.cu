@@ -79,7 +79,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 typedef Stored<Format::PRODUCT>::T T;
 
 // Add the bias of each column's channel to d, and apply ReLU on request. Columns are taps x k; `column` is a multiple
@@ -153,13 +153,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int columns = t * r * s * k, steps = (c + BK - 1) / BK;
-    const Walk walk(rows, columns);
+    const TileScheduler scheduler(rows, columns);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0) {
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     load(a, &map_image, full, step * BK, tile.row);
 #if BK == 64
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);
-        multiply_tiles<Format::PRODUCT, BK == 64>(ring, walk, steps, [&](auto& sum, int row, int column) {
+        multiply_tiles<Format::PRODUCT, BK == 64>(ring, scheduler, steps, [&](auto& sum, int row, int column) {
 #if BIAS
             add_channel_bias(sum, bias, column, k);
 #endif

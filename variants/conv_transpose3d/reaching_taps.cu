@@ -49,10 +49,10 @@ struct Sizes {
 
 // The taps along one axis that contribute to an output: tap `first`, and every `next`-th tap after it. `voxel` is the
 // coordinate that tap `first` reads; each following tap reads `step` voxels before it.
-struct Reaching { int first, next, voxel, step; };
+struct ContributingTaps { int first, next, voxel, step; };
 
 template <int stride, int dilation>
-__device__ __forceinline__ Reaching reaching(int place, int taps) {
+__device__ __forceinline__ ContributingTaps contributing_taps(int place, int taps) {
     int divisor = stride;  // becomes the greatest common divisor, by Euclid's algorithm
     for (int other = dilation; other != 0;) {
         const int rest = divisor % other;
@@ -76,10 +76,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     if (index >= size.n * size.k * voxels) return;
     const int filter = NHWC ? index % size.k : index / voxels % size.k;
     const int number = index / (size.k * voxels), voxel = NHWC ? index / size.k % voxels : index % voxels;
-    const Reaching d = reaching<STRIDE_D, DILATION_D>(voxel / (size.p * size.q) + size.padding_d, size.t);
-    const Reaching h = reaching<STRIDE_H, DILATION_H>(voxel / size.q % size.p + size.padding_h, size.r);
-    const Reaching w = reaching<STRIDE_W, DILATION_W>(voxel % size.q + size.padding_w, size.s);
-    const int group = filter / size.group_filters, own = filter % size.group_filters;
+    const ContributingTaps d =
+        contributing_taps<STRIDE_D, DILATION_D>(voxel / (size.p * size.q) + size.padding_d, size.t);
+    const ContributingTaps h =
+        contributing_taps<STRIDE_H, DILATION_H>(voxel / size.q % size.p + size.padding_h, size.r);
+    const ContributingTaps w = contributing_taps<STRIDE_W, DILATION_W>(voxel % size.q + size.padding_w, size.s);
+    const int group = filter / size.group_filters, group_filter = filter % size.group_filters;
     const int taps = size.t * size.r * size.s;
     float sum = 0.0f;
     for (int channel = group * size.group_channels; channel < (group + 1) * size.group_channels; ++channel) {
@@ -93,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     const int place = ((plane * size.d + z) * size.h + y) * size.w + x;
                     const int tap = (a * size.r + i) * size.s + j;
                     sum += (float)image[NHWC ? place * size.c + channel : place] *
-                           (float)weight[NHWC ? (channel * taps + tap) * size.group_filters + own
-                                              : (channel * size.group_filters + own) * taps + tap];
+                           (float)weight[NHWC ? (channel * taps + tap) * size.group_filters + group_filter
+                                              : (channel * size.group_filters + group_filter) * taps + tap];
                 }
             }
         }

@@ -53,10 +53,10 @@ struct Sizes {
 
 // The taps along one axis that contribute to an output: tap `first`, and every `next`-th tap after it. `voxel` is the
 // coordinate that tap `first` reads; each following tap reads `step` voxels before it.
-struct Reaching { int first, next, voxel, step; };
+struct ContributingTaps { int first, next, voxel, step; };
 
 template <int stride, int dilation>
-__device__ __forceinline__ Reaching reaching(int place, int taps) {
+__device__ __forceinline__ ContributingTaps contributing_taps(int place, int taps) {
     int divisor = stride;  // becomes the greatest common divisor, by Euclid's algorithm
     for (int other = dilation; other != 0;) {
         const int rest = divisor % other;
@@ -80,16 +80,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int group = blockIdx.y / parts % (size.k / size.group_filters);
     const int residue = blockIdx.y / parts / (size.k / size.group_filters);
     const int first_d = residue / (STRIDE_H * STRIDE_W), first_h = residue / STRIDE_W % STRIDE_H;
-    const int first_w = residue % STRIDE_W, own = part * FILTERS, exist = min(FILTERS, size.group_filters - own);
+    const int first_w = residue % STRIDE_W, group_filter = part * FILTERS,
+              filter_count = min(FILTERS, size.group_filters - group_filter);
     const int depth = (size.z + STRIDE_D - 1) / STRIDE_D, height = (size.p + STRIDE_H - 1) / STRIDE_H;
     const int width = (size.q + STRIDE_W - 1) / STRIDE_W, index = blockIdx.x * BLOCK + threadIdx.x;
     const int number = index / (depth * height * width);
     const int oz = index / (height * width) % depth * STRIDE_D + first_d;
     const int oy = index / width % height * STRIDE_H + first_h, ox = index % width * STRIDE_W + first_w;
     if (number >= size.n || oz >= size.z || oy >= size.p || ox >= size.q) return;
-    const Reaching d = reaching<STRIDE_D, DILATION_D>(oz + size.padding_d, size.t);
-    const Reaching h = reaching<STRIDE_H, DILATION_H>(oy + size.padding_h, size.r);
-    const Reaching w = reaching<STRIDE_W, DILATION_W>(ox + size.padding_w, size.s);
+    const ContributingTaps d = contributing_taps<STRIDE_D, DILATION_D>(oz + size.padding_d, size.t);
+    const ContributingTaps h = contributing_taps<STRIDE_H, DILATION_H>(oy + size.padding_h, size.r);
+    const ContributingTaps w = contributing_taps<STRIDE_W, DILATION_W>(ox + size.padding_w, size.s);
     const int taps = size.t * size.r * size.s;
     float sum[FILTERS] = {};
     for (int channel = group * size.group_channels; channel < (group + 1) * size.group_channels; ++channel) {
@@ -103,19 +104,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     const int place = ((plane * size.d + z) * size.h + y) * size.w + x;
                     const int tap = (a * size.r + i) * size.s + j;
                     const float value = (float)image[NHWC ? place * size.c + channel : place];
-                    const T* factor = weight + (NHWC ? (channel * taps + tap) * size.group_filters + own
-                                                     : (channel * size.group_filters + own) * taps + tap);
+                    const T* factor = weight + (NHWC ? (channel * taps + tap) * size.group_filters + group_filter
+                                                     : (channel * size.group_filters + group_filter) * taps + tap);
 #pragma unroll
                     for (int f = 0; f < FILTERS; ++f)
-                        if (f < exist) sum[f] += value * (float)factor[f * (NHWC ? 1 : taps)];
+                        if (f < filter_count) sum[f] += value * (float)factor[f * (NHWC ? 1 : taps)];
                 }
             }
         }
     }
-    const int filter = group * size.group_filters + own;
+    const int filter = group * size.group_filters + group_filter;
 #pragma unroll
     for (int f = 0; f < FILTERS; ++f) {
-        if (f >= exist) break;
+        if (f >= filter_count) break;
 #if BIAS
         sum[f] += (float)bias[filter + f];
 #endif

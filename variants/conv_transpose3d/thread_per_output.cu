@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int number = index / (size.k * voxels), voxel = NHWC ? index / size.k % voxels : index % voxels;
     const int back = voxel / (size.p * size.q) + size.padding_d;
     const int bottom = voxel / size.q % size.p + size.padding_h, right = voxel % size.q + size.padding_w;
-    const int group = filter / size.group_filters, own = filter % size.group_filters;
+    const int group = filter / size.group_filters, group_filter = filter % size.group_filters;
     float sum = 0.0f;
     for (int a = 0; a < size.t; ++a) {
         const int z = back - a * size.dilation_d;
@@ -74,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                     const int row = (plane * size.d + z / size.stride_d) * size.h + y / size.stride_h;
                     const int place = row * size.w + x / size.stride_w;
                     sum += (float)image[NHWC ? place * size.c + channel : place] *
-                           (float)weight[NHWC ? (channel * taps + tap) * size.group_filters + own
-                                              : (channel * size.group_filters + own) * taps + tap];
+                           (float)weight[NHWC ? (channel * taps + tap) * size.group_filters + group_filter
+                                              : (channel * size.group_filters + group_filter) * taps + tap];
                 }
             }
         }

@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
             value += lane_of<T>(added, lane);
 #endif
-            result.lane(lane) = (T)followed<follows_in::EPILOGUE>(value);
+            result.lane(lane) = (T)apply_activation<activation_of::EPILOGUE>(value);
         }
         out[((size_t)line * q + first + pixel) * vectors + vector] = result.raw;
     }

@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if BIAS
             sum[lane] += lane_of<T>(added, lane);
 #endif
-            result.lane(lane) = (T)followed<follows_in::EPILOGUE>(sum[lane]);
+            result.lane(lane) = (T)apply_activation<activation_of::EPILOGUE>(sum[lane]);
         }
         out[((size_t)line * q + first + pixel) * vectors + vector] = result.raw;
     }

@@ -170,7 +170,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 Vector<T, 2> result;
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    result.lane(half) = (T)followed<follows_in::EPILOGUE>(sum[(slot + 1) % AGES][pixel][half]);
+                    result.lane(half) =
+                        (T)apply_activation<activation_of::EPILOGUE>(sum[(slot + 1) % AGES][pixel][half]);
                 to[pixel * (C / 2)] = result.raw;
             }
             to += Q * (C / 2);

@@ -66,8 +66,8 @@ extern "C" __global__ void __launch_bounds__(256)
     int smaller = 0;
 #pragma unroll 8
     for (int other = begin; other < end; ++other) {
-        const int found = order[other];
-        smaller += found < item || found == item && other < row;
+        const int other_item = order[other];
+        smaller += other_item < item || other_item == item && other < row;
     }
     counts[threadIdx.y][threadIdx.x] = smaller;
     __syncthreads();
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     constexpr int AHEAD = 4;
     const int first = blockIdx.x * CHUNK, end = min(rows, first + CHUNK), column = blockIdx.y * BLOCK + threadIdx.x;
     if (column >= VECTORS) return;
-    bool began_before = first > 0 && sorted_items[first - 1] == sorted_items[first];
+    bool continues_previous = first > 0 && sorted_items[first - 1] == sorted_items[first];
     Sums sum = {};
     for (int start = first; start < end; start += AHEAD) {
         Values values[AHEAD];
@@ -102,16 +102,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) sum.lane[lane] += (float)values[i].lane[lane];
             const int item = sorted_items[place];
-            const bool goes_on = place + 1 < rows && sorted_items[place + 1] == item;
-            if (goes_on && place + 1 < end) continue;
-            if (began_before) {
+            const bool continues = place + 1 < rows && sorted_items[place + 1] == item;
+            if (continues && place + 1 < end) continue;
+            if (continues_previous) {
                 parts[(size_t)blockIdx.x * 2 * VECTORS + column] = sum;
-            } else if (goes_on) {
+            } else if (continues) {
                 parts[((size_t)blockIdx.x * 2 + 1) * VECTORS + column] = sum;
             } else {
                 ddata[(size_t)item * VECTORS + column] = sum;
             }
-            began_before = false;
+            continues_previous = false;
             sum = {};
         }
     }

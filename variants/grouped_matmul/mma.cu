@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     grouped_matmul_mma(const T* __restrict__ a, const T* __restrict__ b, const int* __restrict__ ends,
                        T* __restrict__ out, int m, int n, int k, int groups) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const GroupTile tile = GroupWalk<BM>(ends, groups, (n + BN - 1) / BN)(blockIdx.x);
+    const GroupTile tile = GroupScheduler<BM>(ends, groups, (n + BN - 1) / BN)(blockIdx.x);
     if (!tile.exists()) return;
     const int n0 = tile.column * BN;
     MatrixRows<Tile, ALIGNED> operands(shared, a, b + (size_t)tile.group * n * k, tile.row, n0, tile.end, n, k, 0, k);

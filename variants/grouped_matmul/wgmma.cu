@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
-    GroupWalk<128> walk(ends, groups, (n + BN - 1) / BN);
+    GroupScheduler<128> scheduler(ends, groups, (n + BN - 1) / BN);
     const int steps = (k + 63) / 64;
     ring.start();
 
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
         for (int index = blockIdx.x;; index += gridDim.x) {
-            const GroupTile tile = walk(index);
+            const GroupTile tile = scheduler(index);
             if (!tile.exists()) return;
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 load(a, &map_a, full, step * 64, tile.row);
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         float sum[1][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
         for (int index = blockIdx.x;; index += gridDim.x) {
-            const GroupTile tile = walk(index);
+            const GroupTile tile = scheduler(index);
             if (!tile.exists()) break;
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::bf16>(sum, a + first * 128, a + 128 * 128, step > 0);

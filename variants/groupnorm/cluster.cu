@@ -71,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int block = 0; block < CLUSTER; ++block) {
         const unsigned address = address_in(shared_address(part), block);
-        centres[block] = load_there(address);
-        squares += load_there(address + 4);
+        centres[block] = load_remote(address);
+        squares += load_remote(address + 4);
         centre += centres[block];
     }
     cluster_arrive();  // this block has read the values of the other blocks
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const float factor = rsqrtf(squares / (PART * CLUSTER) + 1e-5f);
 #pragma unroll
     for (int k = 0; k < Group::items; ++k) {
-        if (!Group::holds(k)) break;
+        if (!Group::has_vector(k)) break;
         const int channel = group % GROUPS * WIDTH + (rank * (PART / LANES) + Group::index(k)) * LANES / PIXELS;
         const float slope = factor * weight[channel], shift = bias[channel];
 #pragma unroll

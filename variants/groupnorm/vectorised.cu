@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* GROUPS_PER_BLOCK)
     if (group >= all) return;
 #pragma unroll
     for (int k = 0; k < Group::items; ++k) {
-        if (!Group::holds(k)) break;
+        if (!Group::has_vector(k)) break;
         const int channel = group % GROUPS * WIDTH + Group::index(k) * LANES / PIXELS;
         const float slope = factor * weight[channel], shift = bias[channel];
 #pragma unroll

@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     if (at >= batch * PIXELS * PACKS) return;
     const int pack = at % PACKS, group = at / (PIXELS * PACKS) * GROUPS + pack * LANES / WIDTH;
     const float centre = mean[group], scale = rstd[group];
-    const float level = means[group], tilt = means[batch * GROUPS + group];
+    const float gradient_mean = means[group], product_mean = means[batch * GROUPS + group];
     const Pack value = x[at], gradient = dout[at];
     Pack result;
 #pragma unroll
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         const int channel = pack * LANES + lane;
         const float xhat = ((float)value.lane[lane] - centre) * scale, factor = weight[channel];
         const float g = before((float)gradient.lane[lane], xhat, factor, BIAS_OF(channel)) * factor;
-        result.lane[lane] = (T)(scale * (g - level - xhat * tilt));
+        result.lane[lane] = (T)(scale * (g - gradient_mean - xhat * product_mean));
     }
     dx[at] = result;
 }

@@ -39,14 +39,15 @@ typedef float T;
 extern "C" __global__ void __launch_bounds__(BLOCK) histogram_shared(const T* __restrict__ x, int* counts, int n) {
     // x [n]; counts [BINS], zero at the start
     constexpr float low = LOW, width = WIDTH, scale = BINS / width;
-    __shared__ int own[BINS];
-    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) own[bin] = 0;
+    __shared__ int block_counts[BINS];
+    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) block_counts[bin] = 0;
     __syncthreads();
     for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (size_t)gridDim.x * BLOCK) {
         const float value = (float)x[i];
-        if (value >= low && value <= low + width) atomicAdd(own + min((int)((value - low) * scale), BINS - 1), 1);
+        if (value >= low && value <= low + width)
+            atomicAdd(block_counts + min((int)((value - low) * scale), BINS - 1), 1);
     }
     __syncthreads();
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK)
-        if (own[bin] != 0) atomicAdd(counts + bin, own[bin]);
+        if (block_counts[bin] != 0) atomicAdd(counts + bin, block_counts[bin]);
 }

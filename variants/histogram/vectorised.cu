@@ -52,15 +52,16 @@ typedef Vector<T, LANES> Lanes;
 typedef Packed<T, LANES> Pack;
 constexpr int STRIDE = BY_LANE ? COPIES : 1, COPY = BY_LANE ? 1 : BINS;  // words between bins, and between copies
 
-__device__ __forceinline__ void count(int* own, float value) {
+__device__ __forceinline__ void count(int* counters, float value) {
     constexpr float low = LOW, width = WIDTH, scale = BINS / width;
-    if (value >= low && value <= low + width) atomicAdd(own + min((int)((value - low) * scale), BINS - 1) * STRIDE, 1);
+    if (value >= low && value <= low + width)
+        atomicAdd(counters + min((int)((value - low) * scale), BINS - 1) * STRIDE, 1);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) histogram_vectors(const T* __restrict__ x, int* counts, int n) {
     // x [n], aligned to 16 bytes; counts [BINS], zero at the start
     __shared__ int copies[COPIES * BINS];
-    int* own = copies + (BY_LANE ? threadIdx.x % COPIES : threadIdx.x / 32 * BINS);
+    int* counters = copies + (BY_LANE ? threadIdx.x % COPIES : threadIdx.x / 32 * BINS);
     for (int i = threadIdx.x; i < COPIES * BINS; i += BLOCK) copies[i] = 0;
     __syncthreads();
     const unsigned whole = (unsigned)n / LANES, stride = gridDim.x * BLOCK;
@@ -74,23 +75,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK) histogram_vectors(const T* _
 #pragma unroll
         for (int k = 0; k < UNROLL; ++k)
 #pragma unroll
-            for (int i = 0; i < LANES; ++i) count(own, (float)loaded[k].lane(i));
+            for (int i = 0; i < LANES; ++i) count(counters, (float)loaded[k].lane(i));
     }
     for (; first < whole; first += stride) {
         Lanes loaded;
         loaded.raw = __ldcs(packs + first);
 #pragma unroll
-        for (int i = 0; i < LANES; ++i) count(own, (float)loaded.lane(i));
+        for (int i = 0; i < LANES; ++i) count(counters, (float)loaded.lane(i));
     }
     const unsigned rest = LANES * whole + thread;  // the first threads count the last n % LANES elements
-    if (rest < n) count(own, (float)x[rest]);
+    if (rest < n) count(counters, (float)x[rest]);
     __syncthreads();
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {
         int sum = 0;
 #pragma unroll 8
         for (int copy = 0; copy < COPIES; ++copy) {
-            const int turn = BY_LANE ? (copy + threadIdx.x) % COPIES : copy;  // neighbours read different banks
-            sum += copies[bin * STRIDE + turn * COPY];
+            const int rotated_copy = BY_LANE ? (copy + threadIdx.x) % COPIES : copy;  // neighbours read different banks
+            sum += copies[bin * STRIDE + rotated_copy * COPY];
         }
         if (sum != 0) atomicAdd(counts + bin, sum);
     }

@@ -41,12 +41,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) histogram_warp_copies(const 
     // x [n]; counts [BINS], zero at the start
     constexpr float low = LOW, width = WIDTH, scale = BINS / width;
     __shared__ int copies[WARPS * BINS];
-    int* own = copies + threadIdx.x / 32 * BINS;
+    int* counters = copies + threadIdx.x / 32 * BINS;
     for (int i = threadIdx.x; i < WARPS * BINS; i += BLOCK) copies[i] = 0;
     __syncthreads();
     for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (size_t)gridDim.x * BLOCK) {
         const float value = (float)x[i];
-        if (value >= low && value <= low + width) atomicAdd(own + min((int)((value - low) * scale), BINS - 1), 1);
+        if (value >= low && value <= low + width) atomicAdd(counters + min((int)((value - low) * scale), BINS - 1), 1);
     }
     __syncthreads();
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {

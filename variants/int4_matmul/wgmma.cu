@@ -40,7 +40,7 @@ using namespace opbench;
 
 constexpr int A_BYTES = BM * 256;  // two boxes of 64 elements along k
 typedef Ring<STAGES, A_BYTES + 8192> Stages;
-typedef Tiles<128, BM, GROUP> Walk;  // rows of weights, rows of a
+typedef Tiles<128, BM, GROUP> TileScheduler;  // rows of weights, rows of a
 
 __device__ __forceinline__ uint4 load_words(unsigned address) {
     uint4 words;
@@ -59,14 +59,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + 8 * BM * 32);
-    const Walk walk(n, m);
+    const TileScheduler scheduler(n, m);
     const int groups = (k + 127) / 128;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 ring.fill(groups, [&](int group, unsigned a, unsigned full) {
                     load(a, &map_a, full, group * 128, tile.column);
                     load(a + BM * 128, &map_a, full, group * 128 + 64, tile.column);
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int line = (threadIdx.x / 32 - 4) * 16 + lane / 4;  // the lane's first row of weights in the tile
         const unsigned slab = slabs + (threadIdx.x / 32 - 4) * (BM * 32);
         float sum[BM / 2], total[BM / 2];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             float scales[2];
 #pragma unroll
             for (int i = 0; i < BM / 2; ++i) total[i] = 0.0f;

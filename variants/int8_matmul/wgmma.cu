@@ -36,7 +36,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (128 + BN) * 128, CLUSTER> Stages;
-typedef Tiles<128, BN, GROUP, CLUSTER> Walk;
+typedef Tiles<128, BN, GROUP, CLUSTER> TileScheduler;
 
 // a [m][k], b [n][k], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -45,19 +45,19 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 127) / 128;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
-        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, walk, steps, &map_a, &map_b);
+        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, scheduler, steps, &map_a, &map_b);
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
         const int line = first + threadIdx.x / 32 % 4 * 16 + lane / 4;  // the thread's first row in its tile
         int sum[1][BN / 2];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_bytes<Bytes::s8>(sum, a + first * 128, a + 128 * 128, step > 0);
             });

@@ -70,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     // terms [n]; loss [1]; one block of 1024 threads
     float sum = 0.0f, excess = 0.0f;  // Kahan summation, because n / 1024 terms would lose digits
     for (unsigned i = threadIdx.x; i < (unsigned)n; i += 1024) {
-        const float wanted = terms[i] - excess, next = sum + wanted;
-        excess = (next - sum) - wanted;
+        const float compensated = terms[i] - excess, next = sum + compensated;
+        excess = (next - sum) - compensated;
         sum = next;
     }
     sum = block_sum<1024>(sum);

@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
         const float factor = rsqrtf(over_row<false, THREADS>(own.squares(centre), squared) / COLS + 1e-5f);
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
-            if (!Row::holds(k)) break;
+            if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 own.set(k, lane,

@@ -60,23 +60,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         const int c = k * BLOCK + threadIdx.x;
         weights[k] = c < COLS ? weight[c] : 0.0f;
     }
-    int turn = 0;
-    for (int row = blockIdx.x; row < rows; row += PARTS_USED, turn ^= 1) {
+    int buffer = 0;
+    for (int row = blockIdx.x; row < rows; row += PARTS_USED, buffer ^= 1) {
         const size_t base = (size_t)row * COLS + threadIdx.x;
         const float factor = rstd[row], centre = mean[row];
-        float normalised[ITEMS], given[ITEMS], sum = 0.0f, product = 0.0f;
+        float normalised[ITEMS], gradients[ITEMS], sum = 0.0f, product = 0.0f;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             const bool inside = COLS % BLOCK == 0 || k * BLOCK + threadIdx.x < COLS;
             normalised[k] = inside ? ((float)x[base + k * BLOCK] - centre) * factor : 0.0f;
-            given[k] = inside ? (float)dout[base + k * BLOCK] : 0.0f;
+            gradients[k] = inside ? (float)dout[base + k * BLOCK] : 0.0f;
         }
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
-            sum += given[k] * weights[k];
-            product += given[k] * weights[k] * normalised[k];
-            of_bias[k] += given[k];
-            of_weight[k] += given[k] * normalised[k];
+            sum += gradients[k] * weights[k];
+            product += gradients[k] * weights[k] * normalised[k];
+            of_bias[k] += gradients[k];
+            of_weight[k] += gradients[k] * normalised[k];
         }
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) {
@@ -84,21 +84,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             product += __shfl_xor_sync(0xffffffffu, product, step);
         }
         if (threadIdx.x % 32 == 0) {
-            warps[turn][threadIdx.x / 32][1] = sum;
-            warps[turn][threadIdx.x / 32][0] = product;
+            warps[buffer][threadIdx.x / 32][1] = sum;
+            warps[buffer][threadIdx.x / 32][0] = product;
         }
         __syncthreads();
         sum = product = 0.0f;
 #pragma unroll
         for (int warp = 0; warp < BLOCK / 32; ++warp) {
-            sum += warps[turn][warp][1];
-            product += warps[turn][warp][0];
+            sum += warps[buffer][warp][1];
+            product += warps[buffer][warp][0];
         }
         sum /= COLS, product /= COLS;
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             if (COLS % BLOCK != 0 && k * BLOCK + threadIdx.x >= COLS) break;
-            float gradient = factor * (given[k] * weights[k] - sum - normalised[k] * product);
+            float gradient = factor * (gradients[k] * weights[k] - sum - normalised[k] * product);
 #if ADD
             gradient += (float)dsum[base + k * BLOCK];
 #endif

@@ -83,8 +83,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) fetch(s);
-    int turn = 0;
-    for (int group = blockIdx.x; group < groups; group += gridDim.x, turn ^= 1) {
+    int buffer = 0;
+    for (int group = blockIdx.x; group < groups; group += gridDim.x, buffer ^= 1) {
         const int row0 = group % tiles_m * 8, col0 = group / tiles_m * ROWS;
         float sum[SUMS] = {};
         for (int i = own; i - own < k; i += THREADS * VEC) {
@@ -100,15 +100,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         constexpr int LANES = SUMS < 32 ? 32 / SUMS : 1, LEFT = SUMS < 32 ? 1 : SUMS / 32;
         if (lane % LANES == 0) {
 #pragma unroll
-            for (int j = 0; j < LEFT; ++j) parts[turn][warp][lane / LANES * LEFT + j] = sum[j];
+            for (int j = 0; j < LEFT; ++j) parts[buffer][warp][lane / LANES * LEFT + j] = sum[j];
         }
         __syncthreads();  // `parts` has two halves: the half read below is next written after another barrier
         const int value = threadIdx.x;
         if (value < SUMS) {
             float total = 0.0f;
 #pragma unroll
-            for (int w = 0; w < WARPS; ++w) total += parts[turn][w][value];
-            store_biased<BIAS, follows_in::EPILOGUE>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+            for (int w = 0; w < WARPS; ++w) total += parts[buffer][w][value];
+            store_biased<BIAS, activation_of::EPILOGUE>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m,
+                                                        n);
         }
     }
 }

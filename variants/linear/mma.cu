@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     Tile::Sums sum = {};
     multiply_stages<Tile, P::slices == 1, true>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, rows);
     if constexpr (WK > 1)
-        store_slices<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, warp, out, bias, m0, n0, m, n);
+        store_slices<Tile, BIAS, activation_of::EPILOGUE>(sum, shared, warp, out, bias, m0, n0, m, n);
     else
-        store_tile<Tile, BIAS, follows_in::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
+        store_tile<Tile, BIAS, activation_of::EPILOGUE>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
 }

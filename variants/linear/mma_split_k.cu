@@ -83,11 +83,11 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile, P::slices == 1, true>(sum, shared, part.steps, warp, rows);
-    float* const own = parts + (size_t)blockIdx.y * m * n;
+    float* const block_parts = parts + (size_t)blockIdx.y * m * n;
     if constexpr (WK > 1)
-        store_slices<Tile, false, false>(sum, shared, warp, own, nullptr, m0, n0, m, n);
+        store_slices<Tile, false, false>(sum, shared, warp, block_parts, nullptr, m0, n0, m, n);
     else
-        store_tile<Tile, false, false>(sum, shared, own, nullptr, m0 + warp.m, n0 + warp.n, m, n);
+        store_tile<Tile, false, false>(sum, shared, block_parts, nullptr, m0 + warp.m, n0 + warp.n, m, n);
 }
 
 extern "C" __global__ void __launch_bounds__(128) linear_add_parts(const float* __restrict__ parts,
@@ -98,5 +98,5 @@ extern "C" __global__ void __launch_bounds__(128) linear_add_parts(const float* 
 #if !BIAS
     const T* bias = nullptr;
 #endif
-    add_partials<SPLIT, BIAS, follows_in::EPILOGUE>(parts, bias, out, total, n);
+    add_partials<SPLIT, BIAS, activation_of::EPILOGUE>(parts, bias, out, total, n);
 }

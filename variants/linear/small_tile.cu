@@ -49,9 +49,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][4] = {};
     for (int first = 0; first < k; first += STEP) {
         if (first > 0) __syncthreads();
-        bring_rows<THREADS, BM, STEP, PITCH, K4>(a_tile, x + (size_t)row0 * k + first, k, m - row0, k - first);
-        bring_rows<THREADS, BN, STEP, PITCH, K4>(b_tile, weight + (size_t)column0 * k + first, k, n - column0,
-                                                 k - first);
+        load_rows_to_shared<THREADS, BM, STEP, PITCH, K4>(a_tile, x + (size_t)row0 * k + first, k, m - row0, k - first);
+        load_rows_to_shared<THREADS, BN, STEP, PITCH, K4>(b_tile, weight + (size_t)column0 * k + first, k, n - column0,
+                                                          k - first);
         __syncthreads();
 #pragma unroll 2
         for (int d = warp * 4; d < STEP; d += SLICES * 4) {

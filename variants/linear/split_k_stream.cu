@@ -95,5 +95,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_block_rows(const T*
     float total = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) total += parts[w][value];
-    store_biased<BIAS, follows_in::EPILOGUE>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+    store_biased<BIAS, activation_of::EPILOGUE>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
 }

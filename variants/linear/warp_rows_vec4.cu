@@ -87,9 +87,9 @@ __device__ __forceinline__ void add_lanes(float (&sum)[SUMS], int lane) {
             const bool upper = lane & offset;
 #pragma unroll
             for (int j = 0; j < count; ++j) {
-                const float given = upper ? sum[j] : sum[j + count];
-                const float kept = upper ? sum[j + count] : sum[j];
-                sum[j] = kept + __shfl_xor_sync(0xffffffffu, given, offset);
+                const float sent = upper ? sum[j] : sum[j + count];
+                const float retained = upper ? sum[j + count] : sum[j];
+                sum[j] = retained + __shfl_xor_sync(0xffffffffu, sent, offset);
             }
         } else {
             sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], offset);

@@ -66,7 +66,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 typedef Stored<Format::PRODUCT>::T T;
 
 // x [m][k], weight [n][k], bias [n], out [m][n]
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + BK - 1) / BK;
     ring.start();
 
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
             ring.fill_tiles(
-                walk, steps,
+                scheduler, steps,
                 [&](TilePlace tile, int step, unsigned stage, unsigned full) {
                     load(stage + BM * 128, &map_weight, full, step * BK, tile.column);
                 },
@@ -102,9 +102,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);
-        multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
+        multiply_tiles<Format::PRODUCT, false>(ring, scheduler, steps, [&](auto& sum, int row, int column) {
 #if BIAS
-            add_bias<follows_in::EPILOGUE>(sum, bias, column, n);
+            add_bias<activation_of::EPILOGUE>(sum, bias, column, n);
 #endif
 #if BK == 64
             out_slabs.store_rows(sum, &map_out, row, column, m, n);

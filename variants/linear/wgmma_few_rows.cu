@@ -67,9 +67,9 @@ extern "C" __global__ void __launch_bounds__(160)
 #endif
                           T* __restrict__ out, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const int own = Stream::own();
+    const int output_index = Stream::output_index();
 #if BIAS
-    const float shift = own < n ? widen(bias[own]) : 0.0f;  // on its way with the weights
+    const float shift = output_index < n ? widen(bias[output_index]) : 0.0f;  // on its way with the weights
 #else
     constexpr float shift = 0.0f;
 #endif
@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(160)
         shared, &map_weight, &map_x, m, n, k, [](int, int) { return 0.0f; },
         [&](float total, float, int column) {
             total += shift;
-            out[(size_t)column * n + own] = Stream::narrowed(followed<follows_in::EPILOGUE>(total));
+            out[(size_t)column * n + output_index] =
+                Stream::to_operand(apply_activation<activation_of::EPILOGUE>(total));
         });
 }

@@ -46,7 +46,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128, 1, 1> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 
 // x [m][k], weight [n][k], bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -59,11 +59,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     const unsigned barriers = slabs + EpilogueSmem<>::block_bytes;
     Stages ring(memory, barriers);
-    Turns turns(barriers + Stages::barrier_bytes);
-    const Walk walk(m, n);
+    PingPong ping_pong(barriers + Stages::barrier_bytes);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 63) / 64;
     if (threadIdx.x == 0) {
-        turns.init();
+        ping_pong.init();
         ring.init();
     }
     __syncthreads();
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
             ring.fill_tiles(
-                walk, steps,
+                scheduler, steps,
                 [&](TilePlace tile, int step, unsigned stage, unsigned full) {
                     load(stage + BM * 128, &map_weight, full, step * 64, tile.column);
                 },
@@ -84,15 +84,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int warp = threadIdx.x / 32 % 4;
         float sum[BM / 64][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
+        ping_pong.for_each_tile(scheduler, ring, steps, [&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::bf16>(sum, a, a + BM * 128, step > 0);
-                if (step == steps - 1) turns.end();
+                if (step == steps - 1) ping_pong.end();
             });
 #pragma unroll
             for (int i = 0; i < BM / 64; ++i) {
 #if BIAS
-                add_bias<follows_in::EPILOGUE>(sum[i], bias, tile.column, n);
+                add_bias<activation_of::EPILOGUE>(sum[i], bias, tile.column, n);
 #endif
                 out_slabs.store_rows(sum[i], &map_out, tile.row + i * 64 + warp * 16, tile.column, m, n);
             }

@@ -83,8 +83,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const ColumnsWarp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile, true, true>(sum, shared, part.steps, warp, rows);
-    float* const own = parts + (size_t)blockIdx.y * m * k;
-    store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, m, k);
+    float* const block_parts = parts + (size_t)blockIdx.y * m * k;
+    store_tile<Tile, false, false>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m, n0 + warp.n, m, k);
 }
 
 // parts [SPLIT][total], other (out or a) and dx [total]

@@ -57,8 +57,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][4] = {};
     for (int first = 0; first < n; first += STEP) {
         if (first > 0) __syncthreads();
-        bring_rows<THREADS, BM, STEP, PITCH, N4>(a_tile, dout + (size_t)row0 * n + first, n, m - row0, n - first);
-        bring_rows<THREADS, STEP, BN, BN, K4>(b_tile, weight + (size_t)first * k + column0, k, n - first, k - column0);
+        load_rows_to_shared<THREADS, BM, STEP, PITCH, N4>(a_tile, dout + (size_t)row0 * n + first, n, m - row0,
+                                                          n - first);
+        load_rows_to_shared<THREADS, STEP, BN, BN, K4>(b_tile, weight + (size_t)first * k + column0, k, n - first,
+                                                       k - column0);
         __syncthreads();
 #pragma unroll 2
         for (int d = warp * 4; d < STEP; d += SLICES * 4) {

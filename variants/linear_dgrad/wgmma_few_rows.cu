@@ -53,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(160)
     extern __shared__ __align__(1024) unsigned char shared[];
     Stream::multiply(
         shared, &map_weight, &map_dout, m, k, n,
-        [&](int column, int own) {
+        [&](int column, int output_index) {
 #if MASK
-            return widen(other[(size_t)column * k + own]);
+            return widen(other[(size_t)column * k + output_index]);
 #else
             return 1.0f;
 #endif
         },
-        [&](float total, float kept, int column) {
-            dx[(size_t)column * k + Stream::own()] = Stream::narrowed(kept > 0.0f ? total : 0.0f);
+        [&](float total, float forward_value, int column) {
+            dx[(size_t)column * k + Stream::output_index()] = Stream::to_operand(forward_value > 0.0f ? total : 0.0f);
         });
 }

@@ -44,7 +44,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128, 1, 1> Stages;
-typedef Tiles<BM, BN, GROUP> Walk;
+typedef Tiles<BM, BN, GROUP> TileScheduler;
 
 // dout [m][n], weight [n][k], other (out or a) and dx [m][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -64,11 +64,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned barriers = slabs + EpilogueSmem<>::block_bytes;
 #endif
     Stages ring(memory, barriers);
-    Turns turns(barriers + Stages::barrier_bytes);
-    const Walk walk(m, k);
+    PingPong ping_pong(barriers + Stages::barrier_bytes);
+    const TileScheduler scheduler(m, k);
     const int steps = (n + 63) / 64;
     if (threadIdx.x == 0) {
-        turns.init();
+        ping_pong.init();
         ring.init();
     }
     __syncthreads();
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     load(a, &map_dout, full, step * 64, tile.row);
                     for (int part = 0; part < BN; part += 64)
@@ -92,13 +92,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #else
         EpilogueSmem<> out_slabs(slabs);
 #endif
-        turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
+        ping_pong.for_each_tile(scheduler, ring, steps, [&](TilePlace tile) {
 #if OTHER
             operand.fetch(&map_other, tile.row + warp * 16, tile.column, m, k);
 #endif
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::bf16, true>(sum, a, a + BM * 128, step > 0);
-                if (step == steps - 1) turns.end();
+                if (step == steps - 1) ping_pong.end();
             });
 #if OTHER
             operand.wait();

@@ -81,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const DepthWarp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
-    float* const own = parts + (size_t)blockIdx.y * n * k;
-    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, own, (const T*)nullptr, m0 + warp.m,
+    float* const block_parts = parts + (size_t)blockIdx.y * n * k;
+    store_tile<Tile, false, false, DepthWarp<Tile>::Order>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m,
                                                            n0 + warp.n, n, k);
     if (BIAS)
         store_column<Tile, DepthWarp<Tile>::Order>(sum, bias_parts + (size_t)blockIdx.y * n, m0 + warp.m, n0 + warp.n,

@@ -52,10 +52,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sum[ROWS][4] = {};
     for (int first = 0; first < m; first += STEP) {
         if (first > 0) __syncthreads();
-        bring_rows<THREADS, STEP, BM, BM, N4, true>(a_tile, dout + (size_t)first * n + row0, n, m - first, n - row0,
-                                                    -1);
-        bring_rows<THREADS, STEP, BN, BN, K4, true>(b_tile, x + (size_t)first * k + column0, k, m - first, k - column0,
-                                                    BIAS ? k - column0 : -1);
+        load_rows_to_shared<THREADS, STEP, BM, BM, N4, true>(a_tile, dout + (size_t)first * n + row0, n, m - first,
+                                                             n - row0, -1);
+        load_rows_to_shared<THREADS, STEP, BN, BN, K4, true>(b_tile, x + (size_t)first * k + column0, k, m - first,
+                                                             k - column0, BIAS ? k - column0 : -1);
         __syncthreads();
 #pragma unroll 4
         for (int d = warp; d < STEP; d += SLICES) {

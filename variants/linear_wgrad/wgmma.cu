@@ -119,7 +119,7 @@ using namespace opbench;
 // piece: bytes of one plane of 64 rows x 64 columns; part: bytes of all its planes
 constexpr int piece = 64 * 128, part = PLANES * piece;
 typedef Ring<STAGES, 4 * part> Stages;
-typedef Tiles<128, 128, GROUP> Walk;
+typedef Tiles<128, 128, GROUP> TileScheduler;
 #if ROUNDED
 constexpr Format operand = Format::f16;
 typedef float T;
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared);
     const unsigned ones = memory + Stages::bytes + slab_bytes;
     Stages ring(memory, ones + ones_bytes);
-    const Walk walk(n, k);
+    const TileScheduler scheduler(n, k);
     const int steps = (m + 63) / 64, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) ring.init();
     if (multiply_ones && threadIdx.x < ones_bytes / 4) {
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     for (int i = 0; i < 2; ++i) {
                         load(a + i * part, &map_dout, full, tile.row + i * 64, step * 64, 0);
@@ -235,15 +235,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             scale_sums(total, dout_exponents, x_exponents, row, tile.column, n, k);
 #endif
 #if BIAS && !ROUNDED
-            const int own = row + lane / 4;
+            const int bias_row = row + lane / 4;
             if (multiplies_ones && lane % 4 == 0) {
-                if (own < n) dbias[own] = bias_total[0];
-                if (own + 8 < n) dbias[own + 8] = bias_total[2];
+                if (bias_row < n) dbias[bias_row] = bias_total[0];
+                if (bias_row + 8 < n) dbias[bias_row + 8] = bias_total[2];
             }
 #endif
             store_sums(total, shared + Stages::bytes + (warp - 4) * 8192, &map_dweight, row, tile.column, n, k);
         };
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             if (multiply_ones && tile.column == 0)
                 multiply_tile(tile, Choice<multiply_ones>());
             else
@@ -256,23 +256,24 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if ROUNDED
 // Find the largest magnitude of each column of dout; the blocks of z = 1 find that of x.
 extern "C" __global__ void __launch_bounds__(256)
-    linear_wgrad_find(const float* __restrict__ dout, const float* __restrict__ x, unsigned* __restrict__ found, int m,
-                      int n, int k) {
+    linear_wgrad_find(const float* __restrict__ dout, const float* __restrict__ x, unsigned* __restrict__ largest,
+                      int m, int n, int k) {
     let_next_launch_start();
     if (blockIdx.z == 0)
-        find_columns(dout, found, m, n);
+        find_columns(dout, largest, m, n);
     else
-        find_columns(x, found + n, m, k);
+        find_columns(x, largest + n, m, k);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    linear_wgrad_split(const float* __restrict__ dout, const float* __restrict__ x, const unsigned* __restrict__ found,
-                       __half* __restrict__ dout_planes, __half* __restrict__ x_planes,
-                       int* __restrict__ dout_exponents, int* __restrict__ x_exponents, int m, int n, int k) {
+    linear_wgrad_split(const float* __restrict__ dout, const float* __restrict__ x,
+                       const unsigned* __restrict__ largest, __half* __restrict__ dout_planes,
+                       __half* __restrict__ x_planes, int* __restrict__ dout_exponents, int* __restrict__ x_exponents,
+                       int m, int n, int k) {
     let_next_launch_start();
     wait_for_launches_before();
     if (blockIdx.z == 0)
-        split_columns<PLANES>(dout, found, dout_planes, dout_exponents, m, n, N_PITCH);
+        split_columns<PLANES>(dout, largest, dout_planes, dout_exponents, m, n, N_PITCH);
     else
-        split_columns<PLANES>(x, found + n, x_planes, x_exponents, m, k, K_PITCH);
+        split_columns<PLANES>(x, largest + n, x_planes, x_exponents, m, k, K_PITCH);
 }
 #endif

@@ -63,15 +63,16 @@ using namespace opbench;
 // piece: bytes of 64 rows x 64 columns
 constexpr int piece = 64 * 128, ones_bytes = 1024, tile_sums = 128 * 128, whole = TILES - LEFT;
 typedef Ring<STAGES, 4 * piece> Stages;
-typedef Tiles<128, 128, GROUP> Walk;
+typedef Tiles<128, 128, GROUP> TileScheduler;
 
 // The steps of a whole tile, or of one part of a tile that is shared. Parts with the same number have consecutive
 // indices.
 struct Unit {
     TilePlace tile;
     int first, steps, part;  // part: its index in the workspace, or -1 for a whole tile
-    __device__ __forceinline__ Unit(const Walk& walk, int index, int all)
-        : tile(walk[index < whole ? index : whole + (index - whole) % max(LEFT, 1)]), first(0), steps(all), part(-1) {
+    __device__ __forceinline__ Unit(const TileScheduler& scheduler, int index, int all)
+        : tile(scheduler[index < whole ? index : whole + (index - whole) % max(LEFT, 1)]), first(0), steps(all),
+          part(-1) {
         if (index < whole) return;
         part = index - whole;
         const int number = part / max(LEFT, 1);
@@ -79,8 +80,8 @@ struct Unit {
     }
 };
 template <class Work>
-__device__ __forceinline__ void for_each_unit(const Walk& walk, int all, const Work& work) {
-    for (int index = blockIdx.x; index < whole + LEFT * PARTS; index += gridDim.x) work(Unit(walk, index, all));
+__device__ __forceinline__ void for_each_unit(const TileScheduler& scheduler, int all, const Work& work) {
+    for (int index = blockIdx.x; index < whole + LEFT * PARTS; index += gridDim.x) work(Unit(scheduler, index, all));
 }
 
 // x [m][k], dout [m][n], dweight [n][k], dbias [n], parts [PARTS][LEFT][128][128], bias_parts [PARTS][LEFT][128]
@@ -94,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), ones = memory + Stages::bytes;
     Stages ring(memory, ones + ones_bytes);
-    const Walk walk(n, k);
+    const TileScheduler scheduler(n, k);
     const int all = (m + 63) / 64;
     if (threadIdx.x == 0) ring.init();
     if (BIAS && threadIdx.x < ones_bytes / 4) {
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        for_each_unit(walk, all, [&](const Unit& unit) {
+        for_each_unit(scheduler, all, [&](const Unit& unit) {
             ring.fill(unit.steps, [&](int step, unsigned a, unsigned full) {
                 for (int i = 0; i < 2; ++i) {
                     load(a + i * piece, &map_dout, full, unit.tile.row + i * 64, (unit.first + step) * 64);
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             }
 #endif
         };
-        for_each_unit(walk, all, [&](const Unit& unit) {
+        for_each_unit(scheduler, all, [&](const Unit& unit) {
             if (BIAS && unit.tile.column == 0)
                 multiply_unit(unit, Choice<BIAS>());
             else
@@ -156,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(256)
                            int n, int k) {
     if (LEFT == 0) return;
     const int left = blockIdx.x / 16, at = (blockIdx.x % 16 * 256 + threadIdx.x) * 4;
-    const TilePlace tile = Walk(n, k)[whole + left];
+    const TilePlace tile = TileScheduler(n, k)[whole + left];
     const int row = tile.row + at / 128, column = tile.column + at % 128;
     wait_for_launches_before();
 #if BIAS

@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ float parts[WARPS][SUMS][LANES];
     const int tiles_m = (m + M_STEP - 1) / M_STEP;
     const int row0 = blockIdx.x % tiles_m * M_STEP, col0 = blockIdx.x / tiles_m * (LANES * VEC);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x % LANES;
-    const int col = col0 + own * VEC;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, lane_column = threadIdx.x % LANES;
+    const int col = col0 + lane_column * VEC;
     const bool n_aligned = n % VEC == 0, k_aligned = k % 4 == 0;
     float sum[SUMS] = {};
 #pragma unroll 1
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int s = 0; s < SUMS; ++s) {
 #pragma unroll
         for (int offset = 16; offset >= LANES; offset /= 2) sum[s] += __shfl_xor_sync(0xffffffffu, sum[s], offset);
-        if (lane < LANES) parts[warp][s][own] = sum[s];
+        if (lane < LANES) parts[warp][s][lane_column] = sum[s];
     }
     __syncthreads();
     for (int i = threadIdx.x; i < SUMS * LANES; i += THREADS) {

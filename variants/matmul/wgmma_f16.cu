@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
-    const Tiles<128, BN, GROUP> walk(m, n);
+    const Tiles<128, BN, GROUP> scheduler(m, n);
     const int steps = (k + 63) / 64;
     ring.start();
     wait_for_launches_before();
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 load(a, &map_a, full, step * 64, tile.row);
                 if constexpr (!by_n) load(a + 128 * 128, &map_b, full, step * 64, tile.column);
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::f16, by_n>(sum, a + first * 128, a + 128 * 128, step > 0);
             });

@@ -93,7 +93,7 @@
 using namespace opbench;
 
 typedef Ring<STAGES, (BM + BN) * 128, CLUSTER> Stages;
-typedef Tiles<BM, BN, GROUP, CLUSTER> Walk;
+typedef Tiles<BM, BN, GROUP, CLUSTER> TileScheduler;
 constexpr bool by_n = B_ROWS != 0;
 
 // a [m][k], b [k][n] (B_ROWS) or [n][k], out [m][n]
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + BK - 1) / BK;
     ring.start();
 
@@ -116,16 +116,17 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_down<copier_registers>();
         if (threadIdx.x == 0) {
             if (PASS) {  // until the launch that transposes b has ended, only prefetch a into L2
-                for (int step = 0; step < min(steps, STAGES); ++step) prefetch(&map_a, step * BK, walk[walk.first].row);
+                for (int step = 0; step < min(steps, STAGES); ++step)
+                    prefetch(&map_a, step * BK, scheduler[scheduler.first].row);
                 wait_for_launches_before();
             }
-            walk.for_each_tile([&](TilePlace tile) {
+            scheduler.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                     load(a, &map_a, full, step * BK, tile.row);
                     constexpr int share = BN / CLUSTER, box = by_n ? 64 : share;  // each block fetches for all
 #pragma unroll
                     for (int part = 0; part < share; part += box) {
-                        const int own = walk.rank * share + part;
+                        const int own = scheduler.rank * share + part;
                         load_for_all<CLUSTER>(a + BM * 128 + own * 128, &map_b, full,
                                               by_n ? tile.column + own : step * BK,
                                               by_n ? step * BK : tile.column + own);
@@ -136,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         EpilogueSmem<> out_slabs(slabs);
-        multiply_tiles<Format::PRODUCT, by_n>(ring, walk, steps, [&](auto& sum, int row, int column) {
+        multiply_tiles<Format::PRODUCT, by_n>(ring, scheduler, steps, [&](auto& sum, int row, int column) {
 #if BK == 64
             out_slabs.store_rows(sum, &map_out, row, column, m, n);
 #else

@@ -86,7 +86,7 @@ using namespace opbench;
 
 constexpr int plane = 128 * 128;  // bytes of one plane of an operand's tile
 typedef Ring<3, 4 * plane> Stages;
-typedef Tiles<128, 128, GROUP> Walk;
+typedef Tiles<128, 128, GROUP> TileScheduler;
 
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     matmul_wgmma_planes(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
@@ -95,14 +95,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 63) / 64;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             ring.fill(steps, [&](int step, unsigned a, unsigned full) {
                 load(a, &map_a, full, step * 64, tile.row, 0);
 #if B_ROWS
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float total[64];
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             drain_planes<B_ROWS != 0>(ring, steps, first, total);
             const int row = tile.row + first + threadIdx.x / 32 % 4 * 16;
             scale_sums(total, a_exponents, b_exponents, row, tile.column, m, n);
@@ -133,14 +133,14 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 // Find the largest magnitude in each column of b [k][n]; a b [n][k] does not need this kernel.
 extern "C" __global__ void __launch_bounds__(256)
-    find_b(const float* __restrict__ b, unsigned* __restrict__ found, int n, int k) {
-    if (B_ROWS) find_columns(b, found, k, n);
+    find_b(const float* __restrict__ b, unsigned* __restrict__ largest, int n, int k) {
+    if (B_ROWS) find_columns(b, largest, k, n);
 }
 extern "C" __global__ void __launch_bounds__(256)
-    split_b(const float* __restrict__ b, const unsigned* __restrict__ found, __half* __restrict__ planes,
+    split_b(const float* __restrict__ b, const unsigned* __restrict__ largest, __half* __restrict__ planes,
             int* __restrict__ exponents, int n, int k) {
     if (B_ROWS)
-        split_columns(b, found, planes, exponents, k, n, B_PITCH);
+        split_columns(b, largest, planes, exponents, k, n, B_PITCH);
     else
         split_rows(b, planes, exponents, n, k, B_PITCH);
 }

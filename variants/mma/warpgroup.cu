@@ -113,7 +113,7 @@ typedef Tensors<factors>::Out Out;
 constexpr int words = 32, slices = 4;  // 32-bit words of a row; wgmma instructions along the depth
 
 template <int rounds>
-struct Rounds {
+struct UnrollCount {
     static constexpr int value = rounds;
 };
 
@@ -167,14 +167,14 @@ extern "C" __global__ void __launch_bounds__(128)
     __syncthreads();
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared);
     const unsigned long long left = descriptor(memory), right = descriptor(memory + 64 * row_bytes);
-    unsigned own[slices][4];
+    unsigned a_fragments[slices][4];
 #pragma unroll
     for (int slice = 0; slice < slices; ++slice)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            own[slice][e] = rounded(rows[(warp * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
+            a_fragments[slice][e] = rounded(rows[(warp * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
     Sum sum[128] = {};
-    const auto group_of = [&](auto unroll) {
+    const auto issue_rounds = [&](auto unroll) {
         wgmma_fence();
 #pragma unroll
         for (int u = 0; u < decltype(unroll)::value; ++u)
@@ -183,16 +183,16 @@ extern "C" __global__ void __launch_bounds__(128)
                 if constexpr (FROM_SHARED)
                     multiply(sum, left + slice * 2, right + slice * 2, 1);
                 else
-                    multiply(sum, own[slice], right + slice * 2, 1);
+                    multiply(sum, a_fragments[slice], right + slice * 2, 1);
             }
         wgmma_commit();
         wgmma_wait<0>();
     };
     int round = 0;
 #pragma unroll 1
-    for (; round + UNROLL <= rounds; round += UNROLL) group_of(Rounds<UNROLL>());
+    for (; round + UNROLL <= rounds; round += UNROLL) issue_rounds(UnrollCount<UNROLL>());
 #pragma unroll 1
-    for (; round < rounds; ++round) group_of(Rounds<1>());
+    for (; round < rounds; ++round) issue_rounds(UnrollCount<1>());
     Out* to = out + (size_t)blockIdx.x * 64 * 256;
 #pragma unroll
     for (int j = 0; j < 32; ++j)

@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const size_t first = (size_t)(group / (unsigned)inner) * axis * inner + group % (unsigned)inner;
     float sum = 0.0f, excess = 0.0f;
     for (int i = 0; i < axis; ++i) {
-        const float wanted = term(x[first + (size_t)i * inner]) - excess, next = sum + wanted;
-        excess = (next - sum) - wanted;
+        const float compensated = term(x[first + (size_t)i * inner]) - excess, next = sum + compensated;
+        excess = (next - sum) - compensated;
         sum = next;
     }
     const float factor = factor_of(sum, axis);

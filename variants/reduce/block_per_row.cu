@@ -56,7 +56,7 @@ constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode
 constexpr int no_index = 0x7fffffff;
 
 // Return the value to start with: infinity for a minimum, -infinity for a maximum, 1 for a product, 0 for a sum.
-__device__ __forceinline__ float nothing() {
+__device__ __forceinline__ float identity() {
     if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
     return mode == Mode::prod ? 1.0f : 0.0f;
 }
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= outer) return;  // a whole warp
     const T* source = x + (size_t)row * axis;
-    float result = nothing();
+    float result = identity();
     int index = no_index;
     for (int first = threadIdx.x; first < axis; first += 4 * 32) {
         T element[4];
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ float results[BLOCK];
     __shared__ int indices[BLOCK];
     const T* source = x + (size_t)blockIdx.x * axis;
-    float result = nothing();
+    float result = identity();
     int index = no_index;
     for (int a = threadIdx.x; a < axis; a += BLOCK) join(result, index, term((float)source[a]), a);
     results[threadIdx.x] = result;

@@ -35,7 +35,7 @@ constexpr bool is_max = mode == Mode::max || mode == Mode::argmax, is_min = mode
 constexpr int no_index = 0x7fffffff;
 
 // Return the result of no elements: -infinity, infinity, 1 or 0.
-__device__ __forceinline__ float nothing() {
+__device__ __forceinline__ float identity() {
     if (is_max || is_min) return __int_as_float(is_max ? 0xff800000 : 0x7f800000);
     return mode == Mode::prod ? 1.0f : 0.0f;
 }
@@ -70,7 +70,7 @@ extern "C" __global__ void reduce_thread_per_output(const T* __restrict__ x, Out
     const size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (size_t)outer * inner) return;
     const T* source = x + i / inner * axis * inner + i % inner;
-    float result = nothing();
+    float result = identity();
     int index = no_index;
     for (int a = 0; a < axis; ++a) join(result, index, term((float)source[(size_t)a * inner]), a);
     out[i] = finished(result, index, axis);

@@ -48,15 +48,15 @@ struct Vector {
 
 // Return the results that a vector of dx depends on: one result, copied to all lanes, or one for each lane.
 __device__ __forceinline__ Vector results(const T* __restrict__ tensor, unsigned vector) {
-    Vector found;
+    Vector loaded;
 #if SHARED
     const T result = tensor[vector / RUN];
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) found.lane(lane) = result;
+    for (int lane = 0; lane < LANES; ++lane) loaded.lane(lane) = result;
 #else
-    found.raw = reinterpret_cast<const Pack*>(tensor)[vector / RUN * WIDTH + vector % WIDTH];
+    loaded.raw = reinterpret_cast<const Pack*>(tensor)[vector / RUN * WIDTH + vector % WIDTH];
 #endif
-    return found;
+    return loaded;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) reduce_backward_vectorised(

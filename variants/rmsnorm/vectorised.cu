@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 #endif
     ColumnPart<Row> factors;
     factors.load(weight);
-    int turn = 0;
+    int buffer = 0;
     for (int first = blockIdx.x * ROWS_PER_BLOCK; first < rows; first += step, row += step) {
         const bool more = BLOCKS != 0 && row + step < rows;
         next.load<STREAM>(x, row + step, more);
@@ -82,11 +82,11 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
         if (row < rows) own.store<STREAM>(total, row);
         added = next_added;
 #endif
-        const float factor = rsqrtf(over_row<false, THREADS>(own.squares(0.0f), squared[turn]) / COLS + 1e-5f);
-        turn ^= 1;
+        const float factor = rsqrtf(over_row<false, THREADS>(own.squares(0.0f), squared[buffer]) / COLS + 1e-5f);
+        buffer ^= 1;
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
-            if (!Row::holds(k)) break;
+            if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 own.set(k, lane, own.value(k, lane) * factor * factors.value[k][lane]);

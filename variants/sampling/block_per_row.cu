@@ -39,7 +39,7 @@ __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
-__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+__device__ __forceinline__ Mass fixed_point_mass(float p) { return (unsigned)(p * 2147483648.0f); }
 
 // Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
@@ -68,7 +68,7 @@ __device__ Mass kept(const T* row, int cols, unsigned limit, Mass* partial) {
     Mass sum = 0;
     for (int i = threadIdx.x; i < cols; i += BLOCK) {
         const float p = clamped((float)row[i]);
-        if (code_of(p) >= limit) sum += number ? 1 : mass_of(p);
+        if (code_of(p) >= limit) sum += number ? 1 : fixed_point_mass(p);
     }
     return over_block(sum, partial);
 }
@@ -120,16 +120,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int first = 0; before <= wanted; first += BLOCK) {
         const int i = first + threadIdx.x;
         const float p = i < cols ? clamped((float)row[i]) : 0.0f;
-        const Mass sum = over_block(code_of(p) >= limit ? mass_of(p) : 0, partial);
+        const Mass sum = over_block(code_of(p) >= limit ? fixed_point_mass(p) : 0, partial);
         if (before + sum > wanted && threadIdx.x == 0) {
             Mass running = before;
             for (int j = first; running <= wanted; ++j) {
                 const float q = clamped((float)row[j]);
                 if (code_of(q) < limit) continue;
-                running += mass_of(q);
+                running += fixed_point_mass(q);
                 if (running <= wanted) continue;
                 token[r] = j;
-                probability[r] = (float)((double)mass_of(q) / (double)total);
+                probability[r] = (float)((double)fixed_point_mass(q) / (double)total);
             }
         }
         before += sum;

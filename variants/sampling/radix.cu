@@ -50,7 +50,7 @@ __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
-__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+__device__ __forceinline__ Mass fixed_point_mass(float p) { return (unsigned)(p * 2147483648.0f); }
 
 // Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
@@ -72,7 +72,7 @@ struct Histogram {
 };
 
 // The elements whose code is at least a limit.
-struct Kept {
+struct Selection {
     unsigned limit;
     Mass mass, number;  // of the elements above the bins that are still undecided
 };
@@ -91,7 +91,7 @@ __device__ __forceinline__ void count_digits(const T* row, unsigned limit, int s
             const float p = clamped(element(pack, i));
             const unsigned digits = code_of(p) >> shift;
             if (digits >> DIGIT_BITS != limit >> shift >> DIGIT_BITS) continue;
-            const Mass mass = mass_of(p);
+            const Mass mass = fixed_point_mass(p);
             if (mass != 0) atomicAdd(&histogram.mass[digits % BINS], mass);
             if (TOP_K) atomicAdd(&histogram.number[digits % BINS], 1u);
         }
@@ -101,7 +101,7 @@ __device__ __forceinline__ void count_digits(const T* row, unsigned limit, int s
 
 #if !TOP_K
 // Return the mass of all bins, in every thread.
-__device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* sums) {
+__device__ __forceinline__ Mass total_mass(const Histogram& histogram, Mass* sums) {
     Mass sum = 0;
     for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) sum += histogram.mass[bin];
 #pragma unroll
@@ -119,8 +119,8 @@ __device__ __forceinline__ Mass mass_of_all(const Histogram& histogram, Mass* su
 // get the result, in which the elements of the bins above the digit are kept; after the last digit, also those of its
 // own bin.
 template <bool by_number>
-__device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const Histogram& histogram,
-                                       Mass (*sums)[WARPS], Kept& shared) {
+__device__ __forceinline__ void select_digit(Selection& selection, Mass wanted, int shift, const Histogram& histogram,
+                                             Mass (*sums)[WARPS], Selection& shared) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int top = BINS - 1 - threadIdx.x * OWN_BINS;  // the largest of a thread's bins; thread 0 has the largest
     Mass mass = 0, number = 0;
@@ -136,15 +136,15 @@ __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const
         if (lane >= step) masses += more, numbers += most;
     }
     if (lane == 31) sums[0][warp] = masses, sums[1][warp] = numbers;
-    if (threadIdx.x == 0) shared = kept;  // unchanged if even all bins have less than the wanted mass
+    if (threadIdx.x == 0) shared = selection;  // unchanged if even all bins have less than the wanted mass
     __syncthreads();
-    masses += kept.mass - mass, numbers += kept.number - number;
+    masses += selection.mass - mass, numbers += selection.number - number;
     for (int w = 0; w < warp; ++w) masses += sums[0][w], numbers += sums[1][w];
     // Exactly one thread has the bins in which the limit is: the bins above have less than wanted, with this thread's
     // bins it is enough.
-    const bool crosses =
+    const bool contains_limit =
         by_number ? numbers < wanted && wanted <= numbers + number : masses < wanted && wanted <= masses + mass;
-    if (crosses) {
+    if (contains_limit) {
         int bin = top;
         while (by_number ? numbers + histogram.number[bin] < wanted : masses + histogram.mass[bin] < wanted) {
             masses += histogram.mass[bin];
@@ -152,10 +152,10 @@ __device__ __forceinline__ void settle(Kept& kept, Mass wanted, int shift, const
             --bin;
         }
         if (shift <= LOWEST_BIT) masses += histogram.mass[bin];
-        shared = {kept.limit + ((unsigned)bin << shift), masses, numbers};
+        shared = {selection.limit + ((unsigned)bin << shift), masses, numbers};
     }
     __syncthreads();
-    kept = shared;
+    selection = shared;
     __syncthreads();  // all threads have read `shared` before the next digit
 }
 
@@ -171,40 +171,40 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
     }
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Mass before = 0;  // mass of earlier tiles
-    for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
+    for (int first = 0, buffer = 0; before <= wanted; first += BLOCK, buffer ^= 1) {
         const int vector = first + threadIdx.x;
         Pack pack = {};
         if (vector < VECTORS) pack = reinterpret_cast<const Pack*>(row)[vector];
-        Mass own = 0;
+        Mass thread_mass = 0;
 #pragma unroll
         for (int i = 0; i < LANES; ++i) {
             const float p = clamped(element(pack, i));
-            if (code_of(p) >= limit) own += mass_of(p);
+            if (code_of(p) >= limit) thread_mass += fixed_point_mass(p);
         }
-        Mass running = own;  // running mass, including all lanes up to this one
+        Mass running = thread_mass;  // running mass, including all lanes up to this one
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const Mass other = __shfl_up_sync(0xffffffffu, running, step);
             if (lane >= step) running += other;
         }
-        if (lane == 31) sums[turn][warp] = running;
+        if (lane == 31) sums[buffer][warp] = running;
         __syncthreads();  // one barrier per tile: the next tile writes to the other row of `sums`
         Mass tile = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
             if (w == warp) running += before + tile;
-            tile += sums[turn][w];
+            tile += sums[buffer][w];
         }
-        if (running - own <= wanted && wanted < running) {
-            running -= own;
+        if (running - thread_mass <= wanted && wanted < running) {
+            running -= thread_mass;
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
                 const float p = clamped(element(pack, i));
                 if (code_of(p) < limit || running > wanted) continue;
-                running += mass_of(p);
+                running += fixed_point_mass(p);
                 if (running <= wanted) continue;
                 *token = vector * LANES + i;
-                *probability = (float)((double)mass_of(p) / (double)total);
+                *probability = (float)((double)fixed_point_mass(p) / (double)total);
             }
         }
         before += tile;
@@ -223,30 +223,30 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     // probabilities [rows][cols]; top_k, top_p, uniform, token, probability [rows]
     __shared__ Histogram first, next;
     __shared__ Mass sums[2][WARPS];
-    __shared__ Kept shared;
+    __shared__ Selection shared;
     const int r = blockIdx.x;
     const T* row = probabilities + (size_t)r * VECTORS * LANES;
     count_digits(row, 0, 30 - DIGIT_BITS, first);
-    Kept kept = {};
+    Selection selection = {};
 #if TOP_K
     const Mass most = max(1, min(top_k[r], VECTORS * LANES));
-    settle<true>(kept, most, 30 - DIGIT_BITS, first, sums, shared);
+    select_digit<true>(selection, most, 30 - DIGIT_BITS, first, sums, shared);
     for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
-        count_digits(row, kept.limit, shift, next);
-        settle<true>(kept, most, shift, next, sums, shared);
+        count_digits(row, selection.limit, shift, next);
+        select_digit<true>(selection, most, shift, next, sums, shared);
     }
 #else
-    kept.mass = mass_of_all(first, sums[0]);
+    selection.mass = total_mass(first, sums[0]);
 #endif
 #if TOP_P
-    const Mass wanted = max((Mass)1, part_of(kept.mass, steps_of(top_p[r]), 0xffffff));
-    kept = {};
-    settle<false>(kept, wanted, 30 - DIGIT_BITS, first, sums, shared);
+    const Mass wanted = max((Mass)1, part_of(selection.mass, steps_of(top_p[r]), 0xffffff));
+    selection = {};
+    select_digit<false>(selection, wanted, 30 - DIGIT_BITS, first, sums, shared);
     for (int shift = 30 - 2 * DIGIT_BITS; shift + DIGIT_BITS > LOWEST_BIT; shift -= DIGIT_BITS) {
-        count_digits(row, kept.limit, shift, next);
-        settle<false>(kept, wanted, shift, next, sums, shared);
+        count_digits(row, selection.limit, shift, next);
+        select_digit<false>(selection, wanted, shift, next, sums, shared);
     }
 #endif
-    const Mass drawn = part_of(kept.mass, min(steps_of(uniform[r]), (Mass)0xffffff), 0);
-    draw(row, kept.limit, kept.mass, drawn, sums, token + r, probability + r);
+    const Mass drawn = part_of(selection.mass, min(steps_of(uniform[r]), (Mass)0xffffff), 0);
+    draw(row, selection.limit, selection.mass, drawn, sums, token + r, probability + r);
 }

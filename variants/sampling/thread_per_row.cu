@@ -39,7 +39,7 @@ __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
-__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+__device__ __forceinline__ Mass fixed_point_mass(float p) { return (unsigned)(p * 2147483648.0f); }
 
 // Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
@@ -55,7 +55,7 @@ __device__ Mass kept(const T* row, int cols, unsigned limit) {
     Mass sum = 0;
     for (int i = 0; i < cols; ++i) {
         const float p = clamped((float)row[i]);
-        if (code_of(p) >= limit) sum += number ? 1 : mass_of(p);
+        if (code_of(p) >= limit) sum += number ? 1 : fixed_point_mass(p);
     }
     return sum;
 }
@@ -101,10 +101,10 @@ extern "C" __global__ void sampling_thread_per_row(const T* __restrict__ probabi
     for (int i = 0; i < cols && sum <= wanted; ++i) {
         const float p = clamped((float)row[i]);
         if (code_of(p) < limit) continue;
-        sum += mass_of(p);
+        sum += fixed_point_mass(p);
         if (sum <= wanted) continue;
         drawn = i;
-        share = (float)((double)mass_of(p) / (double)total);
+        share = (float)((double)fixed_point_mass(p) / (double)total);
     }
     token[r] = drawn;
     probability[r] = share;

@@ -45,7 +45,7 @@ __device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1
 __device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
 constexpr unsigned CODE_OF_ONE = 0x3f800000;
 
-__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+__device__ __forceinline__ Mass fixed_point_mass(float p) { return (unsigned)(p * 2147483648.0f); }
 
 // Return a share between 0 and 1 as a number of steps of 2^-24.
 __device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
@@ -66,8 +66,8 @@ __device__ __forceinline__ float element(const Pack& pack, int i) {
 // Compute the masses, or numbers, of the elements whose codes are at least first, first + step, ...; every thread gets
 // them.
 template <bool number, int limits>
-__device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step, Mass (&sum)[limits],
-                                     Mass (*sums)[WARPS]) {
+__device__ __forceinline__ void masses_above(const T* row, unsigned first, unsigned step, Mass (&sum)[limits],
+                                             Mass (*sums)[WARPS]) {
 #pragma unroll
     for (int j = 0; j < limits; ++j) sum[j] = 0;
     for (int vector = threadIdx.x; vector < VECTORS; vector += BLOCK) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step
             const float p = clamped(element(pack, i));
 #pragma unroll
             for (int j = 0; j < limits; ++j)
-                if (code_of(p) >= first + j * step) sum[j] += number ? 1 : mass_of(p);
+                if (code_of(p) >= first + j * step) sum[j] += number ? 1 : fixed_point_mass(p);
         }
     }
     __syncthreads();  // all threads have read the sums of the previous pass
@@ -103,7 +103,7 @@ __device__ __forceinline__ unsigned largest_limit(const T* row, Mass wanted, Mas
     unsigned limit = 0;
     for (int shift = 30 - BITS; shift + BITS > LOWEST_BIT; shift -= BITS) {
         Mass sum[LIMITS];
-        kept<number>(row, limit + (1u << shift), 1u << shift, sum, sums);
+        masses_above<number>(row, limit + (1u << shift), 1u << shift, sum, sums);
         unsigned digit = 0;
 #pragma unroll
         for (int j = 0; j < LIMITS; ++j) digit += sum[j] >= wanted;  // sums fall as limits rise
@@ -124,40 +124,40 @@ __device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, M
     }
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Mass before = 0;  // mass of earlier tiles
-    for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
+    for (int first = 0, buffer = 0; before <= wanted; first += BLOCK, buffer ^= 1) {
         const int vector = first + threadIdx.x;
         Pack pack = {};
         if (vector < VECTORS) pack = reinterpret_cast<const Pack*>(row)[vector];
-        Mass own = 0;
+        Mass thread_mass = 0;
 #pragma unroll
         for (int i = 0; i < LANES; ++i) {
             const float p = clamped(element(pack, i));
-            if (code_of(p) >= limit) own += mass_of(p);
+            if (code_of(p) >= limit) thread_mass += fixed_point_mass(p);
         }
-        Mass running = own;  // running mass, including all lanes up to this one
+        Mass running = thread_mass;  // running mass, including all lanes up to this one
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const Mass other = __shfl_up_sync(0xffffffffu, running, step);
             if (lane >= step) running += other;
         }
-        if (lane == 31) sums[turn][warp] = running;
+        if (lane == 31) sums[buffer][warp] = running;
         __syncthreads();  // one barrier per tile: the next tile writes to the other row of `sums`
         Mass tile = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
             if (w == warp) running += before + tile;
-            tile += sums[turn][w];
+            tile += sums[buffer][w];
         }
-        if (running - own <= wanted && wanted < running) {
-            running -= own;
+        if (running - thread_mass <= wanted && wanted < running) {
+            running -= thread_mass;
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
                 const float p = clamped(element(pack, i));
                 if (code_of(p) < limit || running > wanted) continue;
-                running += mass_of(p);
+                running += fixed_point_mass(p);
                 if (running <= wanted) continue;
                 *token = vector * LANES + i;
-                *probability = (float)((double)mass_of(p) / (double)total);
+                *probability = (float)((double)fixed_point_mass(p) / (double)total);
             }
         }
         before += tile;
@@ -182,10 +182,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if TOP_K
     limit = largest_limit<true>(row, max(1, min(top_k[r], VECTORS * LANES)), sums);
 #endif
-    kept<false>(row, limit, 0, total, sums);
+    masses_above<false>(row, limit, 0, total, sums);
 #if TOP_P
     limit = largest_limit<false>(row, max((Mass)1, part_of(total[0], steps_of(top_p[r]), 0xffffff)), sums);
-    kept<false>(row, limit, 0, total, sums);
+    masses_above<false>(row, limit, 0, total, sums);
 #endif
     __syncthreads();  // all threads have read the sums
     const Mass wanted = part_of(total[0], min(steps_of(uniform[r]), (Mass)0xffffff), 0);

@@ -66,7 +66,7 @@ using namespace opbench;
 
 constexpr Bytes types = float_bytes(A_E5M2, B_E5M2);
 typedef Ring<STAGES, (128 + BN) * 128, CLUSTER> Stages;
-typedef Tiles<128, BN, GROUP, CLUSTER> Walk;
+typedef Tiles<128, BN, GROUP, CLUSTER> TileScheduler;
 
 // a [m][k], b [n][k], out [m][n]; scales: see operator.py
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -76,20 +76,20 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 127) / 128;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
-        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, walk, steps, &map_a, &map_b);
+        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, scheduler, steps, &map_a, &map_b);
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
         const int line = first + threadIdx.x / 32 % 4 * 16;  // the warp's first row in its tile
         float sum[PROMOTED + 1][1][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             const int row = tile.row + line;
             const int top = min(row + lane / 4, m - 1), bottom = min(row + lane / 4 + 8, m - 1);
             const auto multiply = [&](auto& to, unsigned a, int add) {
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             };
 #if PROMOTED
             float total[BN / 2] = {}, of_a[2][2], of_b[2];
-            drain_promoted_in_turns<TURNS>(
+            drain_promoted_alternately<TURNS>(
                 ring, steps,
                 [&](auto set, int step, unsigned a) {
                     if (BY_BLOCK) {  // loaded while the products run

@@ -47,7 +47,7 @@ using namespace opbench;
 constexpr Bytes types = float_bytes(A_E5M2, B_E5M2);
 constexpr int parts = BN / 64;  // slabs of a tile
 typedef Ring<STAGES, (128 + BN) * 128, CLUSTER> Stages;
-typedef Tiles<128, BN, GROUP, CLUSTER> Walk;
+typedef Tiles<128, BN, GROUP, CLUSTER> TileScheduler;
 
 // a [m][k], b [n][k], out [m][n]; scales: see operator.py
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -57,13 +57,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
-    const Walk walk(m, n);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 127) / 128;
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
-        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, walk, steps, &map_a, &map_b);
+        if (threadIdx.x == 0) fill_tiles<BN, CLUSTER>(ring, scheduler, steps, &map_a, &map_b);
     } else {
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32, line = lane % 16;
@@ -93,16 +93,16 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 commit_stores();
             }
         };
-        walk.for_each_tile([&](TilePlace tile) {
+        scheduler.for_each_tile([&](TilePlace tile) {
             unsigned before = 0;
 #pragma unroll
             for (int step = 0; step < parts; ++step) {
-                ring.take(step, multiply, before);
+                ring.consume(step, multiply, before);
                 store_part(step);
             }
-            for (int step = parts; step < steps; ++step) ring.take(step, multiply, before);
+            for (int step = parts; step < steps; ++step) ring.consume(step, multiply, before);
             wgmma_wait<0>();
-            ring.give_back(before);
+            ring.release(before);
             row = tile.row + row_in_tile, column = tile.column;
             const int top = min(row + lane / 4, m - 1), bottom = min(row + lane / 4 + 8, m - 1);
             const float above = scale_a[BY_ROW ? top : 0], below = scale_a[BY_ROW ? bottom : 0];

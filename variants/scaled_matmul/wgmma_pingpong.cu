@@ -45,7 +45,7 @@ using namespace opbench;
 
 constexpr Bytes types = float_bytes(A_E5M2, B_E5M2);
 typedef Ring<STAGES, 256 * 128, CLUSTER, 1> Stages;
-typedef Tiles<128, 128, GROUP, CLUSTER> Walk;
+typedef Tiles<128, 128, GROUP, CLUSTER> TileScheduler;
 
 // a [m][k], b [n][k], out [m][n]; scales: see operator.py
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -56,27 +56,27 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     const unsigned barriers = slabs + EpilogueSmem<>::block_bytes;
     Stages ring(memory, barriers);
-    Turns turns(barriers + Stages::barrier_bytes);
-    const Walk walk(m, n);
+    PingPong ping_pong(barriers + Stages::barrier_bytes);
+    const TileScheduler scheduler(m, n);
     const int steps = (k + 127) / 128;
     if (threadIdx.x == 0) {
-        turns.init();
+        ping_pong.init();
         ring.init();
     }
     sync_blocks<CLUSTER>();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
-        if (threadIdx.x == 0) fill_tiles<128, CLUSTER>(ring, walk, steps, &map_a, &map_b);
+        if (threadIdx.x == 0) fill_tiles<128, CLUSTER>(ring, scheduler, steps, &map_a, &map_b);
     } else {
         registers_up<consumer_registers>();
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         float sum[2][64];
         EpilogueSmem<> out_slabs(slabs);
-        turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
+        ping_pong.for_each_tile(scheduler, ring, steps, [&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_bytes<types>(sum, a, a + 128 * 128, step > 0);
-                if (step == steps - 1) turns.end();
+                if (step == steps - 1) ping_pong.end();
             });
 #pragma unroll
             for (int i = 0; i < 2; ++i) {

@@ -40,7 +40,7 @@ typedef float T;
 #define MASK_ARGUMENT
 #define COUNTS(place) true
 #endif
-constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
+constexpr float identity = PRODUCTS ? 1.0f : 0.0f;
 
 __device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
 
@@ -49,21 +49,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     // x, mask, out [rows][cols]
     __shared__ float results[BLOCK];
     const size_t base = (size_t)blockIdx.x * cols;
-    float carry = nothing;
+    float carry = identity;
     for (int first = 0; first < cols; first += BLOCK) {
         const int i = first + threadIdx.x;
         const size_t place = base + (REVERSE ? cols - 1 - i : i);
-        float running = i < cols && COUNTS(place) ? (float)x[place] : nothing;
+        float running = i < cols && COUNTS(place) ? (float)x[place] : identity;
         results[threadIdx.x] = running;
         __syncthreads();
         for (int distance = 1; distance < BLOCK; distance *= 2) {
-            const float before = threadIdx.x >= distance ? results[threadIdx.x - distance] : nothing;
+            const float before = threadIdx.x >= distance ? results[threadIdx.x - distance] : identity;
             __syncthreads();
             running = combine(before, running);
             results[threadIdx.x] = running;
             __syncthreads();
         }
-        const float before = EXCLUSIVE ? (threadIdx.x > 0 ? results[threadIdx.x - 1] : nothing) : running;
+        const float before = EXCLUSIVE ? (threadIdx.x > 0 ? results[threadIdx.x - 1] : identity) : running;
         if (i < cols) out[place] = (T)combine(carry, before);
         carry = combine(carry, results[BLOCK - 1]);
         __syncthreads();  // all threads have read the results before the next chunk overwrites them

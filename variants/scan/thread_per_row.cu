@@ -37,7 +37,7 @@ typedef float T;
 #define MASK_ARGUMENT
 #define COUNTS(place) true
 #endif
-constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
+constexpr float identity = PRODUCTS ? 1.0f : 0.0f;
 
 __device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
 
@@ -47,7 +47,7 @@ extern "C" __global__ void scan_thread_per_row(const T* __restrict__ x, MASK_ARG
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const size_t base = (size_t)row * cols;
-    float running = nothing;
+    float running = identity;
     for (int i = 0; i < cols; ++i) {
         const size_t place = base + (REVERSE ? cols - 1 - i : i);
         const float before = running;

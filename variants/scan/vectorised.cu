@@ -72,22 +72,23 @@ typedef Vector<T, LANES> Lanes;
 typedef Packed<T, LANES> Pack;
 typedef unsigned long long Word;  // the state of a chunk in the upper half, a float in the lower one
 constexpr int WARPS = BLOCK / 32, PIECES = ITEMS * WARPS;
-constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
-constexpr unsigned of_chunk = 1, of_row = 2;  // states: the result of the chunk alone, and of the row up to its end
+constexpr float identity = PRODUCTS ? 1.0f : 0.0f;
+constexpr unsigned chunk_state = 1,
+                   prefix_state = 2;  // states: the result of the chunk alone, and of the row up to its end
 static_assert(PIECES <= 32, "one warp combines the results of a chunk");
 
 __device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
 
-// Combine the values of the lanes up to this one; `before` is the result without this lane's.
-__device__ __forceinline__ float scan_warp(float value, float& before) {
+// Combine the values of the lanes up to this one; `exclusive_prefix` is the result without this lane's.
+__device__ __forceinline__ float scan_warp(float value, float& exclusive_prefix) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
         const float other = __shfl_up_sync(0xffffffffu, value, distance);
         if (lane >= distance) value = combine(other, value);
     }
-    before = __shfl_up_sync(0xffffffffu, value, 1);
-    if (lane == 0) before = nothing;
+    exclusive_prefix = __shfl_up_sync(0xffffffffu, value, 1);
+    if (lane == 0) exclusive_prefix = identity;
     return value;
 }
 
@@ -99,15 +100,15 @@ __device__ __forceinline__ void publish(Word* chunk, unsigned state, float resul
 // Return the result of all chunks of a row before number `chunk`, in every lane of a warp.
 __device__ __forceinline__ float look_back(const Word* row, int chunk) {
     const int lane = threadIdx.x % 32;
-    float result = nothing;
+    float result = identity;
     for (int nearest = chunk - 1;; nearest -= 32) {
-        Word word = (Word)of_row << 32 | __float_as_uint(nothing);  // before the start of the row
+        Word word = (Word)prefix_state << 32 | __float_as_uint(identity);  // before the start of the row
         if (nearest >= lane) {
             do word = *static_cast<const volatile Word*>(row + nearest - lane);
             while (word == 0);
         }
-        const unsigned complete = __ballot_sync(0xffffffffu, word >> 32 == of_row);
-        float value = lane > __ffs(complete) - 1 && complete != 0 ? nothing : __uint_as_float((unsigned)word);
+        const unsigned complete = __ballot_sync(0xffffffffu, word >> 32 == prefix_state);
+        float value = lane > __ffs(complete) - 1 && complete != 0 ? identity : __uint_as_float((unsigned)word);
 #pragma unroll
         for (int step = 16; step > 0; step /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
         result = combine(value, result);
@@ -134,52 +135,53 @@ extern "C" __global__ void __launch_bounds__(BLOCK) scan_chunks(ARRAYS) {
     __shared__ unsigned number;
     if (threadIdx.x == 0) number = atomicAdd(reinterpret_cast<unsigned*>(chunks + gridDim.x), 1u);
     __syncthreads();
-    const unsigned row = number / CHUNKS, only = number % CHUNKS;
+    const unsigned row = number / CHUNKS, block_chunk = number % CHUNKS;
     Word* state = chunks + (size_t)row * CHUNKS;
     {
-        const unsigned chunk = only;
+        const unsigned chunk = block_chunk;
 #else
     const unsigned row = blockIdx.x;
-    float carry = nothing;  // in the first warp
+    float carry = identity;  // in the first warp
     for (unsigned chunk = 0; chunk < CHUNKS; ++chunk) {
 #endif
         const Pack* source = reinterpret_cast<const Pack*>(x) + (size_t)row * VECTORS;
         Pack* target = reinterpret_cast<Pack*>(out) + (size_t)row * VECTORS;
-        Lanes own[ITEMS];
-        float before[ITEMS];
+        Lanes vectors[ITEMS];
+        float exclusive_prefix[ITEMS];
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             const unsigned vector = (chunk * ITEMS + k) * BLOCK + threadIdx.x;
             if (vector >= VECTORS) continue;
-            own[k].raw = __ldcs(source + (REVERSE ? VECTORS - 1 - vector : vector));
+            vectors[k].raw = __ldcs(source + (REVERSE ? VECTORS - 1 - vector : vector));
 #if MASKED
             Vector<unsigned char, LANES> counts;
             counts.raw = __ldcs(reinterpret_cast<const Packed<unsigned char, LANES>*>(mask) + (size_t)row * VECTORS +
                                 (REVERSE ? VECTORS - 1 - vector : vector));
 #pragma unroll
             for (int i = 0; i < LANES; ++i)
-                if (counts.lane(i) == 0) own[k].lane(i) = (T)nothing;
+                if (counts.lane(i) == 0) vectors[k].lane(i) = (T)identity;
 #endif
         }
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
-            float value = nothing;
+            float value = identity;
             if ((chunk * ITEMS + k) * BLOCK + threadIdx.x < VECTORS) {
 #pragma unroll
-                for (int i = 0; i < LANES; ++i) value = combine(value, (float)own[k].lane(REVERSE ? LANES - 1 - i : i));
+                for (int i = 0; i < LANES; ++i)
+                    value = combine(value, (float)vectors[k].lane(REVERSE ? LANES - 1 - i : i));
             }
-            value = scan_warp(value, before[k]);
+            value = scan_warp(value, exclusive_prefix[k]);
             if (lane == 31) pieces[k * WARPS + warp] = value;
         }
         __syncthreads();
         if (warp == 0) {
             float first;
-            const float last = scan_warp(lane < PIECES ? pieces[lane] : nothing, first);
+            const float last = scan_warp(lane < PIECES ? pieces[lane] : identity, first);
             const float whole = __shfl_sync(0xffffffffu, last, 31);
 #if LOOK_BACK
-            if (lane == 0) publish(state + chunk, chunk == 0 ? of_row : of_chunk, whole);
-            const float carry = chunk == 0 ? nothing : look_back(state, chunk);
-            if (lane == 0 && chunk != 0) publish(state + chunk, of_row, combine(carry, whole));
+            if (lane == 0) publish(state + chunk, chunk == 0 ? prefix_state : chunk_state, whole);
+            const float carry = chunk == 0 ? identity : look_back(state, chunk);
+            if (lane == 0 && chunk != 0) publish(state + chunk, prefix_state, combine(carry, whole));
             pieces[lane] = combine(carry, first);
 #else
             pieces[lane] = combine(carry, first);
@@ -191,15 +193,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK) scan_chunks(ARRAYS) {
         for (int k = 0; k < ITEMS; ++k) {
             const unsigned vector = (chunk * ITEMS + k) * BLOCK + threadIdx.x;
             if (vector >= VECTORS) break;
-            float running = combine(pieces[k * WARPS + warp], before[k]);
+            float running = combine(pieces[k * WARPS + warp], exclusive_prefix[k]);
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
-                T& element = own[k].lane(REVERSE ? LANES - 1 - i : i);
-                const float without = running;
+                T& element = vectors[k].lane(REVERSE ? LANES - 1 - i : i);
+                const float exclusive = running;
                 running = combine(running, (float)element);
-                element = (T)(EXCLUSIVE ? without : running);
+                element = (T)(EXCLUSIVE ? exclusive : running);
             }
-            __stcs(target + (REVERSE ? VECTORS - 1 - vector : vector), own[k].raw);
+            __stcs(target + (REVERSE ? VECTORS - 1 - vector : vector), vectors[k].raw);
         }
 #if !LOOK_BACK
         __syncthreads();  // before the next chunk overwrites the results of the pieces

@@ -40,7 +40,7 @@ typedef float T;
 #define MASK_ARGUMENT
 #define COUNTS(place) true
 #endif
-constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
+constexpr float identity = PRODUCTS ? 1.0f : 0.0f;
 
 __device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
 
@@ -50,11 +50,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ float warps[BLOCK / 32];
     const size_t base = (size_t)blockIdx.x * cols;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float carry = nothing;
+    float carry = identity;
     for (int first = 0; first < cols; first += BLOCK) {
         const int i = first + threadIdx.x;
         const size_t place = base + (REVERSE ? cols - 1 - i : i);
-        float running = i < cols && COUNTS(place) ? (float)x[place] : nothing;
+        float running = i < cols && COUNTS(place) ? (float)x[place] : identity;
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
             const float before = __shfl_up_sync(0xffffffffu, running, distance);
@@ -62,12 +62,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         }
         if (lane == 31) warps[warp] = running;
         const float neighbour = __shfl_up_sync(0xffffffffu, running, 1);
-        const float own = EXCLUSIVE ? (lane > 0 ? neighbour : nothing) : running;
+        const float prefix = EXCLUSIVE ? (lane > 0 ? neighbour : identity) : running;
         __syncthreads();
         float before = carry;
 #pragma unroll
         for (int other = 0; other < BLOCK / 32; ++other) {
-            if (other == warp && i < cols) out[place] = (T)combine(before, own);
+            if (other == warp && i < cols) out[place] = (T)combine(before, prefix);
             before = combine(before, warps[other]);
         }
         carry = before;

@@ -37,12 +37,12 @@ extern "C" __global__ void sgd_scalar(const float* parameter, const float* __res
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     const float p = parameter[i];
-    float taken = rates[3] * gradient[i] + hyper[3] * p;
+    float change = rates[3] * gradient[i] + hyper[3] * p;
 #if MOMENTUM
-    taken += hyper[0] * velocity[i];
-    new_velocity[i] = taken;
+    change += hyper[0] * velocity[i];
+    new_velocity[i] = change;
 #endif
-    const float result = p - rates[0] * taken;
+    const float result = p - rates[0] * change;
     new_parameter[i] = result;
 #if COPY
     stored[i] = __float2bfloat16_rn(result);

@@ -23,12 +23,12 @@ struct Rates { float lr, factor, mu, decay; };
 
 // Update one element in place.
 __device__ __forceinline__ void update(float& p, float g, float& velocity, const Rates& rates) {
-    float taken = rates.factor * g + rates.decay * p;
+    float change = rates.factor * g + rates.decay * p;
 #if MOMENTUM
-    taken += rates.mu * velocity;
-    velocity = taken;
+    change += rates.mu * velocity;
+    velocity = change;
 #endif
-    p -= rates.lr * taken;
+    p -= rates.lr * change;
 }
 
 __device__ __forceinline__ float4 load(const float* array, unsigned vector) {

@@ -49,17 +49,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     T* target = out + (size_t)blockIdx.x * cols;
     // not -infinity, because x can be -infinity, and the difference of two infinities is NaN
     const float lowest = -3.402823466e38f;
-    float own = lowest, sum = 0.0f;
+    float thread_max = lowest, sum = 0.0f;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float value = (float)source[c];
-        if (value > own) {
-            sum *= __expf(own - value);  // the first time this factor is 0, and so is the sum
-            own = value;
+        if (value > thread_max) {
+            sum *= __expf(thread_max - value);  // the first time this factor is 0, and so is the sum
+            thread_max = value;
         }
-        sum += __expf(value - own);
+        sum += __expf(value - thread_max);
     }
-    const float largest = over_block<true>(own, shared);
-    sum *= __expf(own - largest);
+    const float largest = over_block<true>(thread_max, shared);
+    sum *= __expf(thread_max - largest);
     const float total = over_block<false>(sum, shared), last = LOG ? logf(total) : 1.0f / total;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float below = (float)source[c] - largest;

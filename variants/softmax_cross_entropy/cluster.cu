@@ -92,24 +92,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
         part[1] = sum;
     }
     cluster_sync();
-    float peaks[CLUSTER], own_sums[CLUSTER];
+    float block_maxima[CLUSTER], own_sums[CLUSTER];
     largest = lowest;
 #pragma unroll
     for (int block = 0; block < CLUSTER; ++block) {
         const unsigned address = address_in(shared_address(part), block);
-        peaks[block] = load_there(address);
-        own_sums[block] = load_there(address + 4);
-        largest = fmaxf(largest, peaks[block]);
+        block_maxima[block] = load_remote(address);
+        own_sums[block] = load_remote(address + 4);
+        largest = fmaxf(largest, block_maxima[block]);
     }
     cluster_arrive();  // this block has read the values of the other blocks
     sum = 0.0f;
 #pragma unroll
     for (int block = 0; block < CLUSTER; ++block)
-        sum += own_sums[block] * power_of_two((peaks[block] - largest) * log2_e);
+        sum += own_sums[block] * power_of_two((block_maxima[block] - largest) * log2_e);
 #endif
     if (rank == 0 && threadIdx.x == 0) {
-        const float own = valid ? (float)reinterpret_cast<const T*>(logits)[(size_t)row * COLS + label] : nan;
-        partial[row] = logf(sum) - (own - largest);
+        const float label_logit = valid ? (float)reinterpret_cast<const T*>(logits)[(size_t)row * COLS + label] : nan;
+        partial[row] = logf(sum) - (label_logit - largest);
     }
 #if GRADIENT
     const float scale = 1.0f / (float)((long long)rows * micro), factor = valid ? 1.0f / sum : nan;

@@ -83,8 +83,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     sum = over_row<false, THREADS>(sum, sums);
     if (threadIdx.x == 0) {
         const bool valid = label >= 0 && label < COLS;
-        const float own = valid ? (float)reinterpret_cast<const T*>(row)[label] : nan;
-        partial[blockIdx.x] = logf(sum) - (own - peak);
+        const float label_logit = valid ? (float)reinterpret_cast<const T*>(row)[label] : nan;
+        partial[blockIdx.x] = logf(sum) - (label_logit - peak);
     }
 }
 

@@ -35,13 +35,13 @@ __device__ __forceinline__ unsigned bits_of(unsigned code) {
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
 
-// Wait until all blocks of the grid have arrived `turn` times; the launch is cooperative, so all of them are running.
-__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned turn) {
+// Wait until all blocks of the grid have arrived `round` times; the launch is cooperative, so all of them are running.
+__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned round) {
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
         atomicAdd(arrived, 1u);
-        while (*static_cast<volatile unsigned*>(arrived) < turn * gridDim.x) continue;
+        while (*static_cast<volatile unsigned*>(arrived) < round * gridDim.x) continue;
         __threadfence();
     }
     __syncthreads();
@@ -51,12 +51,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
     sort_bitonic(const unsigned* __restrict__ x, unsigned* out, unsigned* arrived, int n) {
     // x, out [n]; arrived [1], zero at the start
     const unsigned length = n, threads = gridDim.x * BLOCK, thread = blockIdx.x * BLOCK + threadIdx.x;
-    unsigned pairs = 1, turn = 0;
+    unsigned pairs = 1, round = 0;
     while (2 * pairs < length) pairs *= 2;
     for (unsigned i = thread; i < length; i += threads) out[i] = x[i];
     for (unsigned run = 2; run / 2 < length; run *= 2)
         for (unsigned step = run / 2; step > 0; step /= 2) {
-            wait_for_grid(arrived, ++turn);
+            wait_for_grid(arrived, ++round);
             for (unsigned pair = thread; pair < pairs; pair += threads) {
                 const unsigned offset = pair & (step - 1), low = 2 * (pair - offset) + offset;
                 const unsigned high = step == run / 2 ? 2 * (pair - offset) + run - 1 - offset : low + step;

@@ -56,13 +56,13 @@ __device__ __forceinline__ void merge_tile(unsigned* keys, unsigned step, bool m
     }
 }
 
-// Wait until all blocks of the grid have arrived `turn` times; the launch is cooperative, so all of them are running.
-__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned turn) {
+// Wait until all blocks of the grid have arrived `round` times; the launch is cooperative, so all of them are running.
+__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned round) {
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
         atomicAdd(arrived, 1u);
-        while (*static_cast<volatile unsigned*>(arrived) < turn * gridDim.x) continue;
+        while (*static_cast<volatile unsigned*>(arrived) < round * gridDim.x) continue;
         __threadfence();
     }
     __syncthreads();
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
     // x, out [n]; arrived [1], zero at the start
     __shared__ unsigned keys[TILE];
     const unsigned length = n;
-    unsigned pairs = 1, turn = 0;
+    unsigned pairs = 1, round = 0;
     while (2 * pairs < length) pairs *= 2;
     for (unsigned run = TILE; run == TILE || run / 2 < length; run *= 2) {
         for (unsigned step = run / 2; step >= TILE; step /= 2) {
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                           const unsigned a = out[low], b = out[high];
                           if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
                       });
-            wait_for_grid(arrived, ++turn);
+            wait_for_grid(arrived, ++round);
         }
         const unsigned* source = run == TILE ? x : out;
         for (unsigned tile = blockIdx.x * TILE; tile < length; tile += gridDim.x * TILE) {
@@ -98,6 +98,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                 if (tile + i < length) out[tile + i] = bits_of(keys[i]);
             __syncthreads();  // before the next tile overwrites the keys
         }
-        wait_for_grid(arrived, ++turn);
+        wait_for_grid(arrived, ++round);
     }
 }

@@ -116,11 +116,11 @@ __device__ __forceinline__ void for_each_place(const unsigned (&keys)[ITEMS], in
     const unsigned below = (1u << lane) - 1;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
-        volatile int* own = counts + (keys[k] >> shift & 255);
+        volatile int* counter = counts + (keys[k] >> shift & 255);
         const unsigned lanes = lanes_with(keys[k], shift);
-        const int place = *own + __popc(lanes & below);
+        const int place = *counter + __popc(lanes & below);
         __syncwarp();
-        if (lanes >> lane == 1) *own = place + 1;  // the last lane with the digit
+        if (lanes >> lane == 1) *counter = place + 1;  // the last lane with the digit
         __syncwarp();
         body(k, place);
     }
@@ -129,14 +129,14 @@ __device__ __forceinline__ void for_each_place(const unsigned (&keys)[ITEMS], in
 extern "C" __global__ void __launch_bounds__(COUNTING)
     sort_count_all(const Bits* __restrict__ x, unsigned* sums, int n) {
     // x [n], aligned to 16 bytes; sums: see above, zero at the start
-    __shared__ unsigned own[4 * DIGITS * COPIES];  // copies of a counter are in neighbouring banks
-    for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) own[i] = 0;
+    __shared__ unsigned block_counts[4 * DIGITS * COPIES];  // copies of a counter are in neighbouring banks
+    for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) block_counts[i] = 0;
     __syncthreads();
     const auto count = [&](Bits bits) {
         const unsigned code = code_of<INTEGERS>(bits);
 #pragma unroll
         for (int pass = 0; pass < 4; ++pass)
-            atomicAdd(own + (pass * DIGITS + (code >> 8 * pass & 255)) * COPIES + threadIdx.x % COPIES, 1u);
+            atomicAdd(block_counts + (pass * DIGITS + (code >> 8 * pass & 255)) * COPIES + threadIdx.x % COPIES, 1u);
     };
     const unsigned whole = (unsigned)n / 4, stride = gridDim.x * COUNTING;
     const unsigned thread = blockIdx.x * COUNTING + threadIdx.x;
@@ -158,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(COUNTING)
     for (int i = threadIdx.x; i < 4 * DIGITS; i += COUNTING) {
         unsigned sum = 0;
 #pragma unroll
-        for (int copy = 0; copy < COPIES; ++copy) sum += own[i * COPIES + (copy + threadIdx.x) % COPIES];
+        for (int copy = 0; copy < COPIES; ++copy) sum += block_counts[i * COPIES + (copy + threadIdx.x) % COPIES];
         if (sum != 0) atomicAdd(sums + i, sum);
     }
 }
@@ -202,9 +202,9 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     const unsigned base = (unsigned)tile * TILE;
     const bool whole = base + TILE <= n;
     unsigned keys[ITEMS];
-    const unsigned mine = base + warp * ITEMS * 32 + lane;
+    const unsigned thread_base = base + warp * ITEMS * 32 + lane;
     const auto load = [&](int k) {
-        const Bits bits = __ldcs(source + mine + k * 32);
+        const Bits bits = __ldcs(source + thread_base + k * 32);
         return pass == 0 ? code_of<INTEGERS>(bits) : bits;
     };
     if (whole) {
@@ -213,7 +213,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     } else {
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k)
-            keys[k] = mine + k * 32 < n ? load(k) : 0xffffffffu;  // after all keys with this digit
+            keys[k] = thread_base + k * 32 < n ? load(k) : 0xffffffffu;  // after all keys with this digit
     }
     int* own_counts = counts + warp * DIGITS;
 #if EARLY
@@ -228,32 +228,33 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     const bool has_digit = threadIdx.x < DIGITS;
     int total = 0, start = 0;  // start: where the keys of the tiles before begin, if this is the first tile
     unsigned* word = words_of(sums, tile) + threadIdx.x;
-    const unsigned own = 2 * pass + 1, sum = 2 * pass + 2;
+    const unsigned tile_state = 2 * pass + 1, inclusive_state = 2 * pass + 2;
     if (has_digit) {
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) total += counts[w * DIGITS + threadIdx.x];
-        if (tile != 0) atomicExch(word, own << 28 | (unsigned)total);
+        if (tile != 0) atomicExch(word, tile_state << 28 | (unsigned)total);
     }
     if (tile == 0) {  // its sums begin with all keys of smaller digits
         start = sum_before<DIGITS>(has_digit ? counts_of(sums, pass)[threadIdx.x] : 0, warp_sums);
-        if (has_digit) atomicExch(word, sum << 28 | (unsigned)(start + total));
+        if (has_digit) atomicExch(word, inclusive_state << 28 | (unsigned)(start + total));
     }
-    const auto add_tiles_before = [&] {
+    const auto publish_inclusive_sum = [&] {
         if (tile == 0) return start;
-        const int before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
-        atomicExch(word, sum << 28 | (unsigned)(before + total));
-        return before;
+        const int exclusive_prefix = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
+        atomicExch(word, inclusive_state << 28 | (unsigned)(exclusive_prefix + total));
+        return exclusive_prefix;
     };
-    int before = 0;
-    if (!LATE && has_digit) before = add_tiles_before();  // until this, later tiles must look back past this tile
+    int exclusive_prefix = 0;
+    if (!LATE && has_digit)
+        exclusive_prefix = publish_inclusive_sum();  // until this, later tiles must look back past this tile
     const int first = sum_before<DIGITS>(total, warp_sums);
     if (has_digit) {
         int place = first;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
-            const int own = counts[w * DIGITS + threadIdx.x];
+            const int digit_count = counts[w * DIGITS + threadIdx.x];
             counts[w * DIGITS + threadIdx.x] = place;
-            place += own;
+            place += digit_count;
         }
     }
     __syncthreads();
@@ -263,17 +264,17 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) tile_keys[own_counts[keys[k] >> shift & 255] + ranks[k]] = keys[k];
 #endif
-    if (LATE && has_digit) before = add_tiles_before();
-    if (has_digit) shifts[threadIdx.x] = before - first;
+    if (LATE && has_digit) exclusive_prefix = publish_inclusive_sum();
+    if (has_digit) shifts[threadIdx.x] = exclusive_prefix - first;
     __syncthreads();
-    const auto move = [&](int i) {
+    const auto scatter = [&](int i) {
         const unsigned key = tile_keys[i];
         target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
     };
     if (whole) {
 #pragma unroll
-        for (int k = 0; k < ITEMS; ++k) move(k * BLOCK + threadIdx.x);
+        for (int k = 0; k < ITEMS; ++k) scatter(k * BLOCK + threadIdx.x);
     } else {
-        for (int i = threadIdx.x; base + i < n; i += BLOCK) move(i);
+        for (int i = threadIdx.x; base + i < n; i += BLOCK) scatter(i);
     }
 }

@@ -135,17 +135,17 @@ struct Part {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sort_count(const Bits* __restrict__ source, int* __restrict__ counts, int n, int pass) {
     // source [n]; counts [DIGITS][blocks]
-    __shared__ int own[WARPS][DIGITS];
+    __shared__ int warp_counts[WARPS][DIGITS];
     const int warp = threadIdx.x / 32;
-    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) own[0][i] = 0;
+    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) warp_counts[0][i] = 0;
     __syncthreads();
     const Part part(n);
 #pragma unroll 4
     for (unsigned i = part.first + threadIdx.x; i < part.end; i += BLOCK)
-        atomicAdd(&own[warp][load_code(source, i, pass) >> 8 * pass & 255], 1);
+        atomicAdd(&warp_counts[warp][load_code(source, i, pass) >> 8 * pass & 255], 1);
     __syncthreads();
     int sum = 0;
-    for (int w = 0; w < WARPS; ++w) sum += own[w][threadIdx.x];
+    for (int w = 0; w < WARPS; ++w) sum += warp_counts[w][threadIdx.x];
     counts[threadIdx.x * gridDim.x + blockIdx.x] = sum;
 }
 
@@ -156,12 +156,12 @@ extern "C" __global__ void __launch_bounds__(1024) sort_scan(int* counts, int le
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int carry = 0;
     for (int first = 0; first < length; first += 1024 * each) {
-        int own[each], sum = 0;
+        int thread_counts[each], sum = 0;
 #pragma unroll
         for (int k = 0; k < each; ++k) {
             const int i = first + threadIdx.x * each + k;
-            own[k] = i < length ? counts[i] : 0;
-            sum += own[k];
+            thread_counts[k] = i < length ? counts[i] : 0;
+            sum += thread_counts[k];
         }
         int running = sum;
 #pragma unroll
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(1024) sort_scan(int* counts, int le
         for (int k = 0; k < each; ++k) {
             const int i = first + threadIdx.x * each + k;
             if (i < length) counts[i] = before;
-            before += own[k];
+            before += thread_counts[k];
         }
     }
 }
@@ -220,9 +220,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         int place = first;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
-            const int own = counts[w][threadIdx.x];
+            const int digit_count = counts[w][threadIdx.x];
             counts[w][threadIdx.x] = place;
-            place += own;
+            place += digit_count;
         }
 #if REORDER
         shifts[threadIdx.x] = start - first;

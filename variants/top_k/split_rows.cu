@@ -78,12 +78,12 @@ __device__ __forceinline__ void sort_keys(Key* keys) {
 }
 
 // The K best keys so far, in order, and candidates in shared memory.
-struct Best {
+struct TopKeys {
     Key* keys;
     int* count;
     Key threshold = 0;
 
-    __device__ __forceinline__ Best(Key* keys_, int* count_) : keys(keys_), count(count_) {
+    __device__ __forceinline__ TopKeys(Key* keys_, int* count_) : keys(keys_), count(count_) {
         for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
         if (threadIdx.x == 0) *count = 0;
         __syncthreads();
@@ -91,7 +91,7 @@ struct Best {
     // Start from the first SORT keys, sorted, so that few later keys become candidates. `key(i)` is 0 if there is no
     // key i.
     template <class KeyOf>
-    __device__ __forceinline__ Best(Key* keys_, int* count_, const KeyOf& key) : keys(keys_), count(count_) {
+    __device__ __forceinline__ TopKeys(Key* keys_, int* count_, const KeyOf& key) : keys(keys_), count(count_) {
         for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = key(i);
         if (threadIdx.x == 0) *count = 0;
         __syncthreads();
@@ -99,27 +99,27 @@ struct Best {
         threshold = keys[K - 1];
     }
 
-    // Insert the elements of all threads that are among the K best. Bit i of `waiting` is set if this thread's element
+    // Insert the elements of all threads that are among the K best. Bit i of `pending` is set if this thread's element
     // i still has to be compared; `key(i)` is its key, or 0 if the element does not exist. An element above the
     // threshold becomes a candidate. The block sorts after the last elements, and when half of the places for
     // candidates are taken: the thread that takes such a place votes for it, and the barrier passes the vote to all
     // threads. Repeat while candidates find no place.
     template <int items, class KeyOf>
-    __device__ __forceinline__ void add(unsigned waiting, const KeyOf& key, bool last) {
+    __device__ __forceinline__ void add(unsigned pending, const KeyOf& key, bool last) {
         for (int candidates = PLACES + 1; candidates > PLACES;) {
             bool full = last;
-            if (waiting != 0) {
+            if (pending != 0) {
 #pragma unroll
                 for (int item = 0; item < items; ++item) {
-                    if ((waiting >> item & 1) == 0) continue;
-                    const Key own = key(item);
-                    if (own > threshold) {
+                    if ((pending >> item & 1) == 0) continue;
+                    const Key candidate = key(item);
+                    if (candidate > threshold) {
                         const int place = atomicAdd(count, 1);
                         full |= 2 * place >= PLACES;
                         if (place >= PLACES) continue;
-                        keys[K + place] = own;
+                        keys[K + place] = candidate;
                     }
-                    waiting &= ~(1u << item);
+                    pending &= ~(1u << item);
                 }
             }
             if (!__syncthreads_or(full)) return;
@@ -134,11 +134,11 @@ struct Best {
 };
 
 template <class KeyOf>
-__device__ __forceinline__ Best begin(Key* keys, int* count, const KeyOf& key) {
+__device__ __forceinline__ TopKeys begin(Key* keys, int* count, const KeyOf& key) {
     if constexpr (SORTED_START)
-        return Best(keys, count, key);
+        return TopKeys(keys, count, key);
     else
-        return Best(keys, count);
+        return TopKeys(keys, count);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     const T* elements = x + (size_t)blockIdx.y * VECTORS * LANES;
     const Pack* row = reinterpret_cast<const Pack*>(elements);
     const int start = min(blockIdx.x * CHUNK, VECTORS), end = min(start + CHUNK, VECTORS);
-    Best own = begin(keys, &count, [&](int i) -> Key {
+    TopKeys top_keys = begin(keys, &count, [&](int i) -> Key {
         const int index = start * LANES + i;
         return index < end * LANES ? key_of((float)elements[index], index) : 0;
     });
@@ -160,15 +160,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
             const int vector = first + k * BLOCK + threadIdx.x;
             if (vector < end) loaded[k].raw = __ldcs(row + vector);
         }
-        const float limit = own.threshold == 0 ? __uint_as_float(0xff800000u) : value_of(own.threshold);
-        unsigned waiting = 0;
+        const float limit = top_keys.threshold == 0 ? __uint_as_float(0xff800000u) : value_of(top_keys.threshold);
+        unsigned pending = 0;
 #pragma unroll
         for (int item = 0; item < ITEMS * LANES; ++item)
             if (first + item / LANES * BLOCK + threadIdx.x < end &&
                 !((float)loaded[item / LANES].lane(item % LANES) < limit))
-                waiting |= 1u << item;
-        own.add<ITEMS * LANES>(
-            waiting,
+                pending |= 1u << item;
+        top_keys.add<ITEMS * LANES>(
+            pending,
             [&](int item) -> Key {
                 const int vector = first + item / LANES * BLOCK + threadIdx.x;
                 return key_of((float)loaded[item / LANES].lane(item % LANES), vector * LANES + item % LANES);
@@ -185,14 +185,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_best(const T* __res
     __shared__ Key keys[SORT];
     __shared__ int count;
     const Key* source = best + (size_t)blockIdx.x * PARTS * K;
-    Best own(keys, &count, [&](int i) -> Key { return i < PARTS * K ? source[i] : 0; });
+    TopKeys top_keys(keys, &count, [&](int i) -> Key { return i < PARTS * K ? source[i] : 0; });
     for (int first = SORT; first < PARTS * K; first += BLOCK * ITEMS)
-        own.add<ITEMS>((1u << ITEMS) - 1,
-                       [&](int item) -> Key {
-                           const int i = first + item * BLOCK + threadIdx.x;
-                           return i < PARTS * K ? source[i] : 0;
-                       },
-                       first + BLOCK * ITEMS >= PARTS * K);
+        top_keys.add<ITEMS>((1u << ITEMS) - 1,
+                            [&](int item) -> Key {
+                                const int i = first + item * BLOCK + threadIdx.x;
+                                return i < PARTS * K ? source[i] : 0;
+                            },
+                            first + BLOCK * ITEMS >= PARTS * K);
     for (int rank = threadIdx.x; rank < K; rank += BLOCK) {
         const int index = (int)~(unsigned)keys[rank];
         values[(size_t)blockIdx.x * K + rank] = x[(size_t)blockIdx.x * VECTORS * LANES + index];

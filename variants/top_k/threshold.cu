@@ -63,21 +63,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __syncthreads();
     Key threshold = 0;
     for (int first = 0; first < cols; first += BLOCK * ITEMS) {
-        Key own[ITEMS];
+        Key thread_keys[ITEMS];
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
             const int i = first + item * BLOCK + threadIdx.x;
-            own[item] = i < cols ? key_of((float)row[i], i) : 0;
+            thread_keys[item] = i < cols ? key_of((float)row[i], i) : 0;
         }
         for (int candidates = PLACES + 1; candidates > PLACES;) {
 #pragma unroll
             for (int item = 0; item < ITEMS; ++item) {
-                if (own[item] > threshold) {
+                if (thread_keys[item] > threshold) {
                     const int place = atomicAdd(&count, 1);
                     if (place >= PLACES) continue;
-                    keys[K + place] = own[item];
+                    keys[K + place] = thread_keys[item];
                 }
-                own[item] = 0;
+                thread_keys[item] = 0;
             }
             __syncthreads();
             candidates = count;

@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     // losses [rows]; loss [1]; one block of 1024 threads
     float sum = 0.0f, excess = 0.0f;  // Kahan summation, because many losses would lose digits
     for (int i = threadIdx.x; i < rows; i += 1024) {
-        const float wanted = losses[i] - excess, next = sum + wanted;
-        excess = (next - sum) - wanted;
+        const float compensated = losses[i] - excess, next = sum + compensated;
+        excess = (next - sum) - compensated;
         sum = next;
     }
     sum = block_sum<1024>(sum);

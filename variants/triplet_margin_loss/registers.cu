@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     float squared[2] = {};
 #pragma unroll
     for (int k = 0; k < Row::items; ++k) {
-        if (!Row::holds(k)) break;
+        if (!Row::has_vector(k)) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float to_positive = difference(a.value(k, lane), p.value(k, lane));
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     if (threadIdx.x == 0) losses[row] = loss;
 #pragma unroll
     for (int k = 0; k < Row::items; ++k) {
-        if (!Row::holds(k)) break;
+        if (!Row::has_vector(k)) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float to_positive = difference(a.value(k, lane), p.value(k, lane)) * near;
@@ -120,8 +120,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     // losses [rows]; loss [1]; one block of 1024 threads
     float sum = 0.0f, excess = 0.0f;  // Kahan summation, because many losses would lose digits
     for (int i = threadIdx.x; i < rows; i += 1024) {
-        const float wanted = losses[i] - excess, next = sum + wanted;
-        excess = (next - sum) - wanted;
+        const float compensated = losses[i] - excess, next = sum + compensated;
+        excess = (next - sum) - compensated;
         sum = next;
     }
     sum = block_sum<1024>(sum);

@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     bool in_low = false, inside = false;
     int a_offset = 0, b_offset = 0, image_stride = 0;
     const T* source = skip;
-    auto aim = [&] {
+    auto update_offsets = [&] {
         const int y = y0 + position / s, x = x0 + position % s;
         inside = (unsigned)y < (unsigned)(2 * h) && (unsigned)x < (unsigned)(2 * w);
         left = in_low ? c1 : c2;
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
         if (left > 0) return;
         position += in_low;
         in_low = !in_low;
-        aim();
+        update_offsets();
     };
     auto store = [&](int buffer) {
 #pragma unroll
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     };
 
     float sum[8][8] = {};
-    aim();
+    update_offsets();
     load();
     store(0);
     __syncthreads();

@@ -103,8 +103,8 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, part.steps, warp, rows);
-    float* own = partial + (size_t)blockIdx.y * 4 * size.pixels() * k;
-    store_tile<Tile, false, false, InOrder>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n,
+    float* block_parts = partial + (size_t)blockIdx.y * 4 * size.pixels() * k;
+    store_tile<Tile, false, false, InOrder>(sum, shared, block_parts, (const T*)nullptr, m0 + warp.m, n0 + warp.n,
                                             size.pixels(), k, size);
 }
 

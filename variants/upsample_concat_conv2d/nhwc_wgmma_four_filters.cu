@@ -115,7 +115,7 @@ typedef __nv_bfloat16 Weight;
 typedef float Weight;
 #endif
 
-typedef ParityTiles<BM, BN, BK> Walk;
+typedef ParityTiles<BM, BN, BK> TileScheduler;
 
 extern "C" __global__ void __launch_bounds__(256)
     upsample_concat_conv2d_sum_filters(const Weight* __restrict__ weight, Weight* __restrict__ filters, int k, int c1,
@@ -142,18 +142,18 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
-    const Walk walk(n, c1, c2, h, w, k);
+    const TileScheduler scheduler(n, c1, c2, h, w, k);
     ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](int index) {
-            const ParityPlace at = walk[index];
+        scheduler.for_each_tile([&](int index) {
+            const ParityPlace at = scheduler[index];
             ParityStep next;
-            ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
+            ring.fill(scheduler.steps, [&](int step, unsigned a, unsigned full) {
                 next.copy(
-                    walk, at, step,
+                    scheduler, at, step,
                     [&](bool in_skip, int channel, int x, int y) {
                         load(a, in_skip ? &map_skip : &map_low, full, channel, x, y, at.image);
                     },
@@ -169,11 +169,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
         float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](int index) {
-            ring.drain(walk.steps, [&](int step, unsigned a) {
+        scheduler.for_each_tile([&](int index) {
+            ring.drain(scheduler.steps, [&](int step, unsigned a) {
                 multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
             });
-            const ParityPlace at = walk[index];
+            const ParityPlace at = scheduler[index];
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 const int y = at.y / 2 + (first + i * 64 + warp * 16) / 8;  // a warp's 16 pixels are two rows of 8
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                                   at.image * h + y + line);
                 });
 #else
-                store_parity(sum[i], out, walk, at, y);
+                store_parity(sum[i], out, scheduler, at, y);
 #endif
             }
         });

@@ -124,7 +124,7 @@ using namespace opbench;
 
 constexpr int pixels_plane = BM * 128, filters_plane = BN * 128;  // bytes of one plane of a stage
 typedef Ring<STAGES, PLANES*(pixels_plane + filters_plane)> Stages;
-typedef ParityTiles<BM, BN, 64> Walk;
+typedef ParityTiles<BM, BN, 64> TileScheduler;
 
 // weight [k][3][3][c2 + c1], filters [4][k][9 c2 + 4 c1]
 extern "C" __global__ void __launch_bounds__(256)
@@ -143,18 +143,18 @@ extern "C" __global__ void __launch_bounds__(256)
 // image that is split.
 extern "C" __global__ void __launch_bounds__(256)
     upsample_concat_conv2d_find_images(const float* __restrict__ low, const float* __restrict__ skip,
-                                       unsigned* __restrict__ found, int pixels, int c1, int c2) {
-    find_largest(blockIdx.z ? skip : low, found, (long long)pixels * (blockIdx.z ? 4 * c2 : c1));
+                                       unsigned* __restrict__ largest, int pixels, int c1, int c2) {
+    find_largest(blockIdx.z ? skip : low, largest, (long long)pixels * (blockIdx.z ? 4 * c2 : c1));
 }
 extern "C" __global__ void __launch_bounds__(256)
     upsample_concat_conv2d_split_images(const float* __restrict__ low, const float* __restrict__ skip,
-                                        const unsigned* __restrict__ found, __half* __restrict__ low_planes,
+                                        const unsigned* __restrict__ largest, __half* __restrict__ low_planes,
                                         __half* __restrict__ skip_planes, int* __restrict__ images_exponent, int pixels,
                                         int c1, int c2) {
     if (blockIdx.z == 0)
-        split_all<PLANES>(low, found, low_planes, images_exponent, (long long)pixels * c1);
+        split_all<PLANES>(low, largest, low_planes, images_exponent, (long long)pixels * c1);
     else
-        split_all<PLANES>(skip, found, skip_planes, images_exponent + 1, (long long)pixels * 4 * c2);
+        split_all<PLANES>(skip, largest, skip_planes, images_exponent + 1, (long long)pixels * 4 * c2);
 }
 
 #if PLANES == 2
@@ -183,19 +183,19 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
     Stages ring(memory, memory + Stages::bytes);
-    const Walk walk(n, c1, c2, h, w, k);
+    const TileScheduler scheduler(n, c1, c2, h, w, k);
     if (threadIdx.x == 0) ring.init();
     __syncthreads();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x > 0) return;
-        walk.for_each_tile([&](int index) {
-            const ParityPlace at = walk[index];
+        scheduler.for_each_tile([&](int index) {
+            const ParityPlace at = scheduler[index];
             ParityStep next;
-            ring.fill(walk.steps, [&](int step, unsigned a, unsigned full) {
+            ring.fill(scheduler.steps, [&](int step, unsigned a, unsigned full) {
                 next.copy(
-                    walk, at, step,
+                    scheduler, at, step,
                     [&](bool in_skip, int channel, int x, int y) {
                         for (int plane = 0; plane < PLANES; ++plane)
                             load(a + plane * pixels_plane, in_skip ? &map_skip : &map_low, full, channel, x, y,
@@ -211,15 +211,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64;
         float sum[1][BN / 2];
-        walk.for_each_tile([&](int index) {
+        scheduler.for_each_tile([&](int index) {
 #if PLANES == 2
-            drain_planes<false>(ring, walk.steps, first, sum[0]);
+            drain_planes<false>(ring, scheduler.steps, first, sum[0]);
 #else
-            ring.drain(walk.steps, [&](int step, unsigned stage) {
+            ring.drain(scheduler.steps, [&](int step, unsigned stage) {
                 multiply_stage<Format::f16>(sum, stage + first * 128, stage + pixels_plane, step > 0);
             });
 #endif
-            const ParityPlace at = walk[index];
+            const ParityPlace at = scheduler[index];
 #if PLANES == 2
             scale_pairs(sum[0], *images_exponent, filter_exponents + at.parity() * k, at.column, k);
 #else
@@ -228,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1) upsample_concat_co
 #if BIAS
             add_bias<RELU>(sum[0], bias, at.column, k);
 #endif
-            store_parity(sum[0], out, walk, at, at.y / 2 + (first + threadIdx.x / 32 % 4 * 16) / 8);
+            store_parity(sum[0], out, scheduler, at, at.y / 2 + (first + threadIdx.x / 32 % 4 * 16) / 8);
         });
     }
 }

@@ -125,23 +125,31 @@ __device__ __forceinline__ float activation(float x) {
     return fabsf(x);
 }
 
-// The function that follows a sum in the epilogue of a product: an int, so that a bool can select ReLU.
-constexpr int relu_follows = 1, gelu_tanh_follows = 2, hardswish_follows = 3, hardsigmoid_follows = 4;
-template <int follows>
-__device__ __forceinline__ float followed(float sum) {
-    if constexpr (follows == relu_follows) return fmaxf(sum, 0.0f);
-    if constexpr (follows == gelu_tanh_follows) return activation<Function::gelu_tanh>(sum);
-    if constexpr (follows == hardswish_follows) return activation<Function::hardswish>(sum);
-    if constexpr (follows == hardsigmoid_follows) return activation<Function::hardsigmoid>(sum);
+// Identify the activation in the epilogue of a product: an int, so that a bool can select ReLU.
+constexpr int relu_id = 1, gelu_tanh_id = 2, hardswish_id = 3, hardsigmoid_id = 4;
+template <int activation_id>
+__device__ __forceinline__ float apply_activation(float sum) {
+    if constexpr (activation_id == relu_id) return fmaxf(sum, 0.0f);
+    if constexpr (activation_id == gelu_tanh_id) return activation<Function::gelu_tanh>(sum);
+    if constexpr (activation_id == hardswish_id) return activation<Function::hardswish>(sum);
+    if constexpr (activation_id == hardsigmoid_id) return activation<Function::hardsigmoid>(sum);
     return sum;
 }
 
 // The same functions, named after epilogues, for a variant that defines EPILOGUE = "epilogue".
-namespace follows_in {
-constexpr int none = 0, bias = 0, bias_add = 0, bias_relu = relu_follows, bias_add_relu = relu_follows,
-              bias_gelu_tanh = gelu_tanh_follows, bias_hardswish = hardswish_follows,
-              bias_hardsigmoid = hardsigmoid_follows;
+namespace activation_of {
+constexpr int none = 0, bias = 0, bias_add = 0, bias_relu = relu_id, bias_add_relu = relu_id,
+              bias_gelu_tanh = gelu_tanh_id, bias_hardswish = hardswish_id, bias_hardsigmoid = hardsigmoid_id;
 }
+
+// The former names.
+constexpr int relu_follows = relu_id, gelu_tanh_follows = gelu_tanh_id, hardswish_follows = hardswish_id,
+              hardsigmoid_follows = hardsigmoid_id;
+template <int follows>
+__device__ __forceinline__ float followed(float sum) {
+    return apply_activation<follows>(sum);
+}
+namespace follows_in = activation_of;
 
 // Return f'(x); where two pieces meet, the derivative that PyTorch uses.
 template <Function f>

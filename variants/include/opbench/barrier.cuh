@@ -48,22 +48,22 @@ __device__ __forceinline__ unsigned cluster_rank() {
 }
 // Return the address of the same location of shared memory in another block of the cluster.
 __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
-    unsigned there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
+    unsigned remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+    return remote;
 }
 // Arrive on a barrier of another block. The arrival has no `.release.cluster`, which acts as a fence of the whole GPU
 // and takes a quarter of the kernel's time: wgmma has finished reading the released stage, so there is nothing to
 // order.
-__device__ __forceinline__ void arrive_there(unsigned barrier) {
+__device__ __forceinline__ void arrive_remote(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ float load_there(unsigned address) {
+__device__ __forceinline__ float load_remote(unsigned address) {
     float value;
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
     return value;
 }
-__device__ __forceinline__ float4 load_four_there(unsigned address) {
+__device__ __forceinline__ float4 load_remote_float4(unsigned address) {
     float4 v;
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
@@ -71,6 +71,10 @@ __device__ __forceinline__ float4 load_four_there(unsigned address) {
                  : "memory");
     return v;
 }
+// The former names of these functions.
+__device__ __forceinline__ void arrive_there(unsigned barrier) { arrive_remote(barrier); }
+__device__ __forceinline__ float load_there(unsigned address) { return load_remote(address); }
+__device__ __forceinline__ float4 load_four_there(unsigned address) { return load_remote_float4(address); }
 // Copy bytes of this block to another block, a multiple of 16, counted on a barrier of the other block.
 __device__ __forceinline__ void send(unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
     asm volatile(

@@ -10,7 +10,7 @@ struct ChannelGradient {
 
     // Return the gradient after the ReLU's mask: zero where the ReLU was inactive. `centred` is the input minus the
     // mean.
-    __device__ __forceinline__ float passed(float centred, float gradient) const {
+    __device__ __forceinline__ float masked_gradient(float centred, float gradient) const {
         if constexpr (relu)
             return fmaf(centred, factor, shift) > 0.0f ? gradient : 0.0f;
         else

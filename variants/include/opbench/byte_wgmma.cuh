@@ -60,13 +60,13 @@ __device__ __forceinline__ void multiply_bytes(Sum (&sum)[tiles][count], unsigne
 
 // The producer thread: fill the stages of all tiles, each with 128 rows of a and `columns` columns of b by 128 bytes of
 // k. Each block of a cluster loads its part of b for all blocks.
-template <int columns, int blocks, class Ring, class Walk>
-__device__ __forceinline__ void fill_tiles(Ring& ring, const Walk& walk, int steps, const TensorMap* map_a,
-                                           const TensorMap* map_b) {
-    walk.for_each_tile([&](TilePlace tile) {
+template <int columns, int blocks, class Ring, class TileScheduler>
+__device__ __forceinline__ void fill_tiles(Ring& ring, const TileScheduler& scheduler, int steps,
+                                           const TensorMap* map_a, const TensorMap* map_b) {
+    scheduler.for_each_tile([&](TilePlace tile) {
         ring.fill(steps, [&](int step, unsigned a, unsigned full) {
             constexpr int share = columns / blocks;
-            const int own = walk.rank * share;
+            const int own = scheduler.rank * share;
             load(a, map_a, full, step * 128, tile.row);
             load_for_all<blocks>(a + (128 + own) * 128, map_b, full, step * 128, tile.column + own);
         });
@@ -84,18 +84,19 @@ __device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks,
         multiply(step, ring.memory + ring.stage * stage_bytes);
         wgmma_commit();
         wgmma_wait<0>();
-        ring.give_back(ring.stage);
+        ring.release(ring.stage);
         ring.advance();
         promote(step);
     }
 }
 
 // The same with two sets of sums: one is promoted while the other one is computed. multiply and promote take the set, a
-// Choice. After every `turns` steps, an even number, no set is being computed, because ptxas serialises wgmma whose
-// sums are read in the next iteration of a loop. With one turn, the second set is not used.
-template <int turns, int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
-__device__ __forceinline__ void drain_promoted_in_turns(Ring<stages, stage_bytes, blocks, readers, copied>& ring,
-                                                        int steps, const Multiply& multiply, const Promote& promote) {
+// Choice. After every `batch` steps, an even number, no set is being computed, because ptxas serialises wgmma whose
+// sums are read in the next iteration of a loop. With a batch of one step, the second set is not used.
+template <int batch, int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
+__device__ __forceinline__ void drain_promoted_alternately(Ring<stages, stage_bytes, blocks, readers, copied>& ring,
+                                                           int steps, const Multiply& multiply,
+                                                           const Promote& promote) {
     const auto issue = [&](auto set, int step) {
         wait_for(ring.full + 8 * ring.stage, ring.phase);
         wgmma_fence();
@@ -105,29 +106,30 @@ __device__ __forceinline__ void drain_promoted_in_turns(Ring<stages, stage_bytes
         ring.advance();
         return stage;
     };
-    static_assert(turns == 1 || turns % 2 == 0, "the last step of all turns has the second set");
+    static_assert(batch == 1 || batch % 2 == 0, "the last step of each batch has the second set");
     int step = 0;
-    for (; turns > 1 && step + turns <= steps; step += turns) {
+    for (; batch > 1 && step + batch <= steps; step += batch) {
         unsigned before = issue(Choice<false>(), step);
 #pragma unroll
-        for (int turn = 1; turn < turns; ++turn) {
-            const unsigned now = turn % 2 ? issue(Choice<true>(), step + turn) : issue(Choice<false>(), step + turn);
+        for (int in_batch = 1; in_batch < batch; ++in_batch) {
+            const unsigned now =
+                in_batch % 2 ? issue(Choice<true>(), step + in_batch) : issue(Choice<false>(), step + in_batch);
             wgmma_wait<1>();
-            ring.give_back(before);
-            if (turn % 2)
-                promote(Choice<false>(), step + turn - 1);
+            ring.release(before);
+            if (in_batch % 2)
+                promote(Choice<false>(), step + in_batch - 1);
             else
-                promote(Choice<true>(), step + turn - 1);
+                promote(Choice<true>(), step + in_batch - 1);
             before = now;
         }
         wgmma_wait<0>();
-        ring.give_back(before);
-        promote(Choice<true>(), step + turns - 1);
+        ring.release(before);
+        promote(Choice<true>(), step + batch - 1);
     }
     for (; step < steps; ++step) {
         const unsigned now = issue(Choice<false>(), step);
         wgmma_wait<0>();
-        ring.give_back(now);
+        ring.release(now);
         promote(Choice<false>(), step);
     }
 }

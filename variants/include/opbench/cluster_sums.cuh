@@ -17,11 +17,11 @@ __device__ __forceinline__ void store_cluster_gradient(const typename Block::Sum
     static_assert(Block::bm % split == 0, "each block stores as many rows");
     static_assert(Block::bm * pitch * 4 <= Block::stages * Block::stage_bytes, "the sums fit where the stages were");
     const int lane = threadIdx.x % 32, rank = (int)cluster_rank();
-    float* const own = reinterpret_cast<float*>(memory) + (warp.m + lane / 4) * pitch + warp.n + lane % 4 * 2;
+    float* const fragment = reinterpret_cast<float*>(memory) + (warp.m + lane / 4) * pitch + warp.n + lane % 4 * 2;
 #pragma unroll
     for (int e = 0; e < Block::tm * Block::tn * 2; ++e) {
         const int mi = e / (Block::tn * 2), ni = e / 2 % Block::tn, half = e % 2;
-        store_pair(own + (mi * 16 + half * 8) * pitch + ni * 8, sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
+        store_pair(fragment + (mi * 16 + half * 8) * pitch + ni * 8, sum[mi][ni][half * 2], sum[mi][ni][half * 2 + 1]);
     }
     cluster_sync();
     unsigned from[split];
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_cluster_gradient(const typename Block::Sum
         if (row >= rows || column >= columns) continue;
         float4 part[split];
 #pragma unroll
-        for (int z = 0; z < split; ++z) part[z] = load_four_there(from[z] + (e / quads * pitch + e % quads * 4) * 4);
+        for (int z = 0; z < split; ++z) part[z] = load_remote_float4(from[z] + (e / quads * pitch + e % quads * 4) * 4);
         float total[4] = {};
 #pragma unroll
         for (int z = 0; z < split; ++z)

@@ -47,7 +47,7 @@ template <class Block, bool aligned>
 struct JoinedAndFilters {
     typedef typename Block::T T;
     typedef JoinedWindows<Block::bm> Windows;
-    static constexpr bool endless = false;  // a branch needs fewer registers than copying zeros after the end
+    static constexpr bool pads_with_zeros = false;  // a branch needs fewer registers than copying zeros after the end
     static constexpr int vec = Block::vec, fill_rows = Block::threads / chunks;
     static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
 
@@ -73,13 +73,13 @@ struct JoinedAndFilters {
     struct Tap {
         const T* from;  // the image, offset from the window's origin
         const int* origin;
-        unsigned needed;  // the bits of `outside` that must be 0
+        unsigned tap_mask;  // the bits of `outside` that must be 0
     };
     __device__ __forceinline__ Tap find(const Taps& at) const {
         const int i = at.i, j = at.j, channel = at.channel;
-        if (channel < c2) return {skip + ((i * 2 * w + j) * c2 + channel), windows.origin[in_skip], at.needed()};
+        if (channel < c2) return {skip + ((i * 2 * w + j) * c2 + channel), windows.origin[in_skip], at.tap_mask()};
         return {low + (((i >> 1) * w + (j >> 1)) * c1 + channel - c2), windows.origin[(i & 1) * 2 + (j & 1)],
-                at.needed()};
+                at.tap_mask()};
     }
 
     // Copy the next step to stage `slot`.
@@ -99,7 +99,7 @@ struct JoinedAndFilters {
         for (int l = 0; l < a_loads; ++l) {
             const int at = row + l * fill_rows;  // read again in each step: windows in registers would cause spills
             copy_chunk(to + l * fill_rows * row_bytes, tap.from + tap.origin[at],
-                       windows.outside[at] & tap.needed ? 0 : 16);
+                       windows.outside[at] & tap.tap_mask ? 0 : 16);
         }
 #pragma unroll
         for (int l = 0; l < b_loads; ++l)
@@ -116,7 +116,7 @@ struct JoinedAndFilters {
             union Word {
                 T elements[per_word];
                 unsigned bits;
-            } found[a_loads > b_loads ? a_loads : b_loads];
+            } words[a_loads > b_loads ? a_loads : b_loads];
             Tap tap[per_word];
 #pragma unroll
             for (int e = 0; e < per_word; ++e) {
@@ -127,22 +127,22 @@ struct JoinedAndFilters {
             for (int l = 0; l < a_loads; ++l)
 #pragma unroll
                 for (int e = 0; e < per_word; ++e)
-                    found[l].elements[e] = windows.outside[row + l * fill_rows] & tap[e].needed
+                    words[l].elements[e] = windows.outside[row + l * fill_rows] & tap[e].tap_mask
                                                ? T(0.0f)
                                                : tap[e].from[tap[e].origin[row + l * fill_rows]];
 #pragma unroll
             for (int l = 0; l < a_loads; ++l)
-                *reinterpret_cast<unsigned*>(to + word * 4 + l * fill_rows * row_bytes) = found[l].bits;
+                *reinterpret_cast<unsigned*>(to + word * 4 + l * fill_rows * row_bytes) = words[l].bits;
 #pragma unroll
             for (int l = 0; l < b_loads; ++l)
 #pragma unroll
                 for (int e = 0; e < per_word; ++e)
-                    found[l].elements[e] = tap[e].needed >> 31 == 0 && l * fill_rows < filters_left
+                    words[l].elements[e] = tap[e].tap_mask >> 31 == 0 && l * fill_rows < filters_left
                                                ? weight[filter + word * per_word + e + l * fill_rows * depth]
                                                : T(0.0f);
 #pragma unroll
             for (int l = 0; l < b_loads; ++l)
-                *reinterpret_cast<unsigned*>(to + word * 4 + (Block::bm + l * fill_rows) * row_bytes) = found[l].bits;
+                *reinterpret_cast<unsigned*>(to + word * 4 + (Block::bm + l * fill_rows) * row_bytes) = words[l].bits;
         }
     }
 };

@@ -34,7 +34,7 @@ using WideB = Wide<Block, Block::bn, Block::bm * row_bytes>;
 // Copy rows of a matrix [rows][columns]: each thread copies the same chunk of every fill_rows-th row.
 // aligned: rows are whole chunks. ones: a column of ones follows the last column; its products are the row sums of the
 // other operand.
-template <class Block, class Own, bool aligned, bool ones = false>
+template <class Block, class Layout, bool aligned, bool ones = false>
 struct DepthRows {
     typedef typename Block::T T;
 
@@ -43,18 +43,18 @@ struct DepthRows {
 
     __device__ __forceinline__ DepthRows(const T* matrix, int first, int columns, int start, int end)
         : columns(columns) {
-        const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
+        const int row = threadIdx.x / Layout::in_row, chunk = threadIdx.x % Layout::in_row;
         from = matrix + (size_t)(start + row) * columns + first + chunk * Block::vec;
-        to = Own::swizzled_offset(row, chunk);
+        to = Layout::swizzled_offset(row, chunk);
         rows_left = end - start - row, columns_left = columns - first - chunk * Block::vec;
     }
     __device__ __forceinline__ void copy(unsigned char* stage) {
         // unrolling the element-by-element path would need too many registers
         constexpr int unrolled = aligned ? 16 : 1;
 #pragma unroll unrolled
-        for (int l = 0; l < Own::passes; ++l) {
-            const int row = l * Own::fill_rows;
-            unsigned char* const at = stage + Own::pass(to, l);
+        for (int l = 0; l < Layout::passes; ++l) {
+            const int row = l * Layout::fill_rows;
+            unsigned char* const at = stage + Layout::pass(to, l);
             if (ones && columns_left <= 0)
                 one(at);
             else if (ones && !aligned && columns_left < Block::vec)
@@ -79,7 +79,7 @@ struct DepthRows {
 // Fill a stage of two such matrices.
 template <class Block, class A, class B>
 struct BothByDepth {
-    static constexpr bool endless = true;  // copies zeros after the end of the depth
+    static constexpr bool pads_with_zeros = true;  // copies zeros after the end of the depth
     unsigned char* const memory;
     A a;
     B b;

@@ -6,14 +6,14 @@
 namespace opbench {
 
 // Load elements [first, first + 64) of the window that begins at `from`, pixel (y, x) of an image h x w. They are 0 if
-// `there` is false or the pixel is outside of the image.
+// `is_valid` is false or the pixel is outside of the image.
 template <int channels, int filter_rows, int filter_columns, class T>
 __device__ __forceinline__ void gather_window(T (&v)[64], int first, const T* from, int y, int x, int h, int w,
-                                              bool there) {
+                                              bool is_valid) {
     constexpr int row = filter_columns * channels, all = filter_rows * row;
     unsigned columns = 0;  // the filter columns inside of the image
 #pragma unroll
-    for (int j = 0; j < filter_columns; ++j) columns |= (unsigned)(x + j) < (unsigned)w && there ? 1u << j : 0u;
+    for (int j = 0; j < filter_columns; ++j) columns |= (unsigned)(x + j) < (unsigned)w && is_valid ? 1u << j : 0u;
 #pragma unroll
     for (int e = 0; e < 64; ++e) {
         const int element = first + e, i = element / row, rest = element % row;

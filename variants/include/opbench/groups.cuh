@@ -12,12 +12,12 @@ struct GroupTile {
 // Find tiles by increasing index. `ends` has the end of each group; tiles have `bm` rows. For each of `columns` columns
 // of tiles, the rows of a group come first, so that concurrent blocks share columns of the group's matrix.
 template <int bm>
-struct GroupWalk {
+struct GroupScheduler {
     const int* const ends;
     const int groups, columns;
     int group = 0, start = 0, before = 0;  // the current group, its first row, the tiles of the groups before it
 
-    __device__ __forceinline__ GroupWalk(const int* ends, int groups, int columns)
+    __device__ __forceinline__ GroupScheduler(const int* ends, int groups, int columns)
         : ends(ends), groups(groups), columns(columns) {}
     // Return tile `index`, which must not be smaller than in the previous call; after the last tile, return one without
     // rows.
@@ -30,5 +30,7 @@ struct GroupWalk {
         return {0, 0, 0, 0};
     }
 };
+template <int bm>
+using GroupWalk = GroupScheduler<bm>;  // the former name
 
 }  // namespace opbench

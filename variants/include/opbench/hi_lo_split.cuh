@@ -43,7 +43,7 @@ __device__ __forceinline__ void split_four(float4 x, const float4& scale, __half
     rest.pairs[1] = __floats2half2_rn(x.z - __low2float(up.pairs[1]), x.w - __high2float(up.pairs[1]));
     *reinterpret_cast<uint2*>(low) = rest.four;
 }
-__device__ __forceinline__ float4 all_four(float x) { return make_float4(x, x, x, x); }
+__device__ __forceinline__ float4 broadcast_float4(float x) { return make_float4(x, x, x, x); }
 
 // Return the block's number in x and y, and the number of such blocks; the kernel uses z for other work.
 __device__ __forceinline__ int flat_block() { return blockIdx.y * gridDim.x + blockIdx.x; }
@@ -66,7 +66,8 @@ __device__ __forceinline__ void split_row(const float* __restrict__ row, __half*
     const int e = exponent_for(magnitude);
     if (threadIdx.x == 0) *exponent = -e;
     for (int at = threadIdx.x * 4; at < length; at += 1024)  // these loads hit L1
-        split_four<planes>(*reinterpret_cast<const float4*>(row + at), all_four(power_of_two(e)), high + at, low + at);
+        split_four<planes>(*reinterpret_cast<const float4*>(row + at), broadcast_float4(power_of_two(e)), high + at,
+                           low + at);
 }
 
 template <int planes = 2>
@@ -90,48 +91,51 @@ struct ColumnThread {
         row = line < lines ? (int)blockIdx.y * lines + line : rows;
     }
 };
-// Find the largest magnitude of each column; `found` is zero at the start.
-__device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* found, int rows, int columns) {
+// Find the largest magnitude of each column; `magnitudes` is zero at the start.
+__device__ __forceinline__ void find_columns(const float* __restrict__ in, unsigned* magnitudes, int rows,
+                                             int columns) {
     if (blockIdx.x * 1024 >= columns) return;
     __shared__ unsigned most[1024];
     for (int i = threadIdx.x; i < 1024; i += 256) most[i] = 0;
     __syncthreads();
-    const ColumnThread own(rows, columns);
-    unsigned seen[4] = {};
-    for (int row = own.row; row < rows; row += own.step) {
-        const float4 x = *reinterpret_cast<const float4*>(in + (size_t)row * columns + own.column);
-        seen[0] = max(seen[0], __float_as_uint(fabsf(x.x))), seen[1] = max(seen[1], __float_as_uint(fabsf(x.y)));
-        seen[2] = max(seen[2], __float_as_uint(fabsf(x.z))), seen[3] = max(seen[3], __float_as_uint(fabsf(x.w)));
+    const ColumnThread thread_part(rows, columns);
+    unsigned largest_seen[4] = {};
+    for (int row = thread_part.row; row < rows; row += thread_part.step) {
+        const float4 x = *reinterpret_cast<const float4*>(in + (size_t)row * columns + thread_part.column);
+        largest_seen[0] = max(largest_seen[0], __float_as_uint(fabsf(x.x))),
+        largest_seen[1] = max(largest_seen[1], __float_as_uint(fabsf(x.y)));
+        largest_seen[2] = max(largest_seen[2], __float_as_uint(fabsf(x.z))),
+        largest_seen[3] = max(largest_seen[3], __float_as_uint(fabsf(x.w)));
     }
-    for (int i = 0; i < 4; ++i) atomicMax(most + own.column % 1024 + i, seen[i]);
+    for (int i = 0; i < 4; ++i) atomicMax(most + thread_part.column % 1024 + i, largest_seen[i]);
     __syncthreads();
     const int first = blockIdx.x * 1024;
-    for (int i = threadIdx.x; i < 1024 && first + i < columns; i += 256) atomicMax(found + first + i, most[i]);
+    for (int i = threadIdx.x; i < 1024 && first + i < columns; i += 256) atomicMax(magnitudes + first + i, most[i]);
 }
 // Write planes [planes][rows][pitch] and an exponent per column; one plane has the accuracy of TF32.
 template <int planes = 2>
-__device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* found, __half* to,
+__device__ __forceinline__ void split_columns(const float* __restrict__ in, const unsigned* magnitudes, __half* to,
                                               int* exponents, int rows, int columns, int pitch) {
     if (blockIdx.x * 1024 >= columns) return;
-    const ColumnThread own(rows, columns);
+    const ColumnThread thread_part(rows, columns);
     unsigned most[4];
-    for (int i = 0; i < 4; ++i) most[i] = found[own.column + i];
+    for (int i = 0; i < 4; ++i) most[i] = magnitudes[thread_part.column + i];
     float scale[4];
     for (int i = 0; i < 4; ++i) {
         const int e = exponent_for(most[i]);
         scale[i] = power_of_two(e);
-        if (blockIdx.y == 0 && own.row == 0) exponents[own.column + i] = -e;
+        if (blockIdx.y == 0 && thread_part.row == 0) exponents[thread_part.column + i] = -e;
     }
-    for (int row = own.row; row < rows; row += 4 * own.step) {  // four loads in flight
+    for (int row = thread_part.row; row < rows; row += 4 * thread_part.step) {  // four loads in flight
         float4 x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (const int at = row + i * own.step; at < rows)
-                x[i] = *reinterpret_cast<const float4*>(in + (size_t)at * columns + own.column);
+            if (const int at = row + i * thread_part.step; at < rows)
+                x[i] = *reinterpret_cast<const float4*>(in + (size_t)at * columns + thread_part.column);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int at = row + i * own.step;
-            __half* high = to + (size_t)at * pitch + own.column;
+            const int at = row + i * thread_part.step;
+            __half* high = to + (size_t)at * pitch + thread_part.column;
             if (at < rows)
                 split_four<planes>(x[i], make_float4(scale[0], scale[1], scale[2], scale[3]), high,
                                    high + (size_t)rows * pitch);
@@ -139,25 +143,25 @@ __device__ __forceinline__ void split_columns(const float* __restrict__ in, cons
     }
 }
 
-// Find the largest magnitude of `count` floats, a multiple of 4, over all blocks of 256 threads; `found` is 0 at the
-// start.
-__device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* found, long long count) {
+// Find the largest magnitude of `count` floats, a multiple of 4, over all blocks of 256 threads; `magnitudes` is 0 at
+// the start.
+__device__ __forceinline__ void find_largest(const float* __restrict__ in, unsigned* magnitudes, long long count) {
     unsigned magnitude = 0;
     const long long step = flat_blocks() * 1024ll;
     for (long long at = (flat_block() * 256ll + threadIdx.x) * 4; at < count; at += step)
         magnitude = max(magnitude, largest(*reinterpret_cast<const float4*>(in + at)));
     magnitude = largest_of_warp(magnitude);
-    if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(found, magnitude);
+    if (threadIdx.x % 32 == 0 && magnitude > 0) atomicMax(magnitudes, magnitude);
 }
 // Split all floats with one exponent, that of the largest magnitude; the low plane follows the high plane.
 template <int planes = 2>
-__device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* found, __half* to,
+__device__ __forceinline__ void split_all(const float* __restrict__ in, const unsigned* magnitudes, __half* to,
                                           int* exponent, long long count) {
-    const int e = exponent_for(*found);
+    const int e = exponent_for(*magnitudes);
     if (flat_block() == 0 && threadIdx.x == 0) *exponent = -e;
     const long long step = flat_blocks() * 1024ll;
     for (long long at = (flat_block() * 256ll + threadIdx.x) * 4; at < count; at += step)
-        split_four<planes>(*reinterpret_cast<const float4*>(in + at), all_four(power_of_two(e)), to + at,
+        split_four<planes>(*reinterpret_cast<const float4*>(in + at), broadcast_float4(power_of_two(e)), to + at,
                            to + count + at);
 }
 

@@ -29,8 +29,8 @@ struct Columns {
 template <class Block, bool a_aligned, bool b_aligned>
 struct RowsAndColumns {
     typedef typename Block::T T;
-    typedef Columns<Block> Own;
-    static constexpr bool endless = true;  // copies zeros after the end of the depth
+    typedef Columns<Block> Layout;
+    static constexpr bool pads_with_zeros = true;  // copies zeros after the end of the depth
 
     Rows<Block, Block::bm, a_aligned> a;
     const T* b;  // this thread's chunk in its first row
@@ -41,9 +41,9 @@ struct RowsAndColumns {
     __device__ __forceinline__ RowsAndColumns(unsigned char* memory, const T* a, const T* b_, int m0, int n0, int m,
                                               int n, int depth, int start, int end)
         : a(a, m0, m, depth, start), n(n) {
-        const int row = threadIdx.x / Own::in_row, chunk = threadIdx.x % Own::in_row;
+        const int row = threadIdx.x / Layout::in_row, chunk = threadIdx.x % Layout::in_row;
         a_to = memory + swizzled_offset(threadIdx.x / chunks, threadIdx.x % chunks),
-        b_to = memory + Own::swizzled_offset(row, chunk);
+        b_to = memory + Layout::swizzled_offset(row, chunk);
         b = b_ + (size_t)(start + row) * n + n0 + chunk * Block::vec;
         left = end - start - (int)threadIdx.x % chunks * Block::vec;
         columns_left = n - n0 - chunk * Block::vec;
@@ -55,41 +55,42 @@ struct RowsAndColumns {
         unsigned char* const to = b_to + slot * Block::stage_bytes;
         constexpr int unrolled = b_aligned ? 16 : 1;
 #pragma unroll unrolled
-        for (int l = 0; l < Own::step_rows / Own::fill_rows; ++l) {
-            const int row = l * Own::fill_rows;
+        for (int l = 0; l < Layout::step_rows / Layout::fill_rows; ++l) {
+            const int row = l * Layout::fill_rows;
             copy_numbers<Block::vec, b_aligned>(to + l * Block::threads * 16, b + (size_t)row * n,
                                                 row >= rows_left ? 0
                                                 : b_aligned      ? Block::vec
                                                                  : columns_left);
         }
-        b += (size_t)Own::step_rows * n;
-        left -= Block::bk, rows_left -= Own::step_rows;
+        b += (size_t)Layout::step_rows * n;
+        left -= Block::bk, rows_left -= Layout::step_rows;
     }
 };
 
 // A warp that reads fragments of such a stage.
 template <class Block>
 struct ColumnsWarp : Warp<Block> {
-    typedef Columns<Block> Own;
+    typedef Columns<Block> Layout;
     unsigned b_at;
 
     // Lane l reads one chunk of row l % 16 of two tiles of b, or words of rows l % 4 and l % 4 + 4, column l / 4.
     __device__ __forceinline__ ColumnsWarp() {
-        const int lane = threadIdx.x % 32, first = this->tile * Own::tile_rows;
-        b_at = Own::swizzled_offset(first + (Own::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
-               (Own::words ? lane / 4 % 4 * 4 : 0);
+        const int lane = threadIdx.x % 32, first = this->tile * Layout::tile_rows;
+        b_at =
+            Layout::swizzled_offset(first + (Layout::words ? lane % 4 : lane % 16), this->n / Block::vec + lane / 16) +
+            (Layout::words ? lane / 4 % 4 * 4 : 0);
     }
     __device__ __forceinline__ void fetch(unsigned stage, int slice, typename Block::A& a, typename Block::B& b) const {
         this->fetch_a(stage, slice, a);
-        const unsigned from = stage + slice * (2 * Block::vec * Own::in_row * 16);
+        const unsigned from = stage + slice * (2 * Block::vec * Layout::in_row * 16);
 #pragma unroll
         // eight columns: two chunks of 32-bit words, or one chunk of 16-bit elements
         for (int j = 0; j < Block::tn; ++j) {
-            if constexpr (Own::words) {
+            if constexpr (Layout::words) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
                     b[j / 2][j % 2 * 2 + half] =
-                        load_word(from + (b_at ^ j % 4 * 32) + j / 4 * 128 + half * 4 * Own::in_row * 16);
+                        load_word(from + (b_at ^ j % 4 * 32) + j / 4 * 128 + half * 4 * Layout::in_row * 16);
             } else if (j % 2 == 0) {
                 load_matrices_transposed(b[j / 2], from + (b_at ^ j * 16));
             }

@@ -43,8 +43,9 @@ struct Operands<Format::tf32x3> {
         Left a;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float found[4] = {x[0][half * 2], x[1][half * 2], x[0][half * 2 + 1], x[1][half * 2 + 1]};
-            Product<Format::tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(found), a.big[half], a.small[half]);
+            const float fragment[4] = {x[0][half * 2], x[1][half * 2], x[0][half * 2 + 1], x[1][half * 2 + 1]};
+            Product<Format::tf32x3>::split(reinterpret_cast<const unsigned (&)[4]>(fragment), a.big[half],
+                                           a.small[half]);
         }
         return a;
     }

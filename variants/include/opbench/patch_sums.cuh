@@ -56,7 +56,7 @@ struct PixelSlab {
     // slabs, barriers: the addresses of warpgroup 1; those of warpgroup 2 follow.
     __device__ __forceinline__ explicit PixelSlab(unsigned slabs, unsigned barriers = 0)
         : memory(slabs + (threadIdx.x / 128 - 1) * bytes), full(barriers + (threadIdx.x / 128 - 1) * 8) {}
-    __device__ __forceinline__ static void meet() { named_barrier_sync(threadIdx.x / 128, 128); }
+    __device__ __forceinline__ static void sync_warpgroup() { named_barrier_sync(threadIdx.x / 128, 128); }
     // Return the address of this lane's row of the 16 pixels from 8 j on, in the order of stmatrix and ldmatrix.
     __device__ __forceinline__ unsigned row(int j) const {
         const unsigned lane = threadIdx.x % 32, pixel = lane % 8 + lane / 16 * 8;
@@ -66,7 +66,7 @@ struct PixelSlab {
     // Wait until the last store has read the tile, before the tile is written again.
     __device__ __forceinline__ static void reuse() {
         if (threadIdx.x % 128 == 0) wait_for_reads<0>();
-        meet();
+        sync_warpgroup();
     }
     template <int count>
     __device__ __forceinline__ void store_tile(const float (&d)[count], const TensorMap* map,
@@ -78,7 +78,7 @@ struct PixelSlab {
                              pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));
         }
         fence_async();
-        meet();
+        sync_warpgroup();
         if (threadIdx.x % 128 == 0) {
             store(map, memory, at.filter, at.x, at.y, at.image);
             commit_stores();

@@ -34,7 +34,7 @@ struct Partial : IndexMember<gives_index(op)> {
     }
 
     // Return whether x replaces the value. Comparisons with NaN are false; `&` and `|` need no branch, unlike `&&`.
-    __device__ __forceinline__ bool loses_to(float x) const {
+    __device__ __forceinline__ bool is_replaced_by(float x) const {
         return !(selects_largest(op) ? x <= value : x >= value) & (value == value);
     }
 
@@ -42,9 +42,9 @@ struct Partial : IndexMember<gives_index(op)> {
     // result of no elements is not recorded: if all elements are that infinity, `result` returns index 0.
     __device__ __forceinline__ void add(float x, int at) {
         if constexpr (selects) {
-            const bool takes = loses_to(x);
-            value = takes ? x : value;
-            if constexpr (has_index) this->index = takes ? at : this->index;
+            const bool replace = is_replaced_by(x);
+            value = replace ? x : value;
+            if constexpr (has_index) this->index = replace ? at : this->index;
         } else if constexpr (op == Reduction::prod) {
             value *= x;
         } else if constexpr (op == Reduction::l2) {
@@ -57,13 +57,13 @@ struct Partial : IndexMember<gives_index(op)> {
     // Join with the result of other elements.
     __device__ __forceinline__ void join(const Partial& other) {
         if constexpr (selects) {
-            bool takes = loses_to(other.value);
+            bool replace = is_replaced_by(other.value);
             if constexpr (has_index) {
                 const bool equal = (other.value == value) | ((other.value != other.value) & (value != value));
-                takes |= equal & (other.index < this->index);
-                this->index = takes ? other.index : this->index;
+                replace |= equal & (other.index < this->index);
+                this->index = replace ? other.index : this->index;
             }
-            value = takes ? other.value : value;
+            value = replace ? other.value : value;
         } else {
             value = op == Reduction::prod ? value * other.value : value + other.value;
         }

@@ -42,13 +42,13 @@ struct PartOfPixels {
         first = pack_of(blockIdx.x * down + row);
         stride = (0u - down) * packs * parts;
         last = pack_of(steps * parts * down + blockIdx.x * share + row);
-        count = (int)(steps + (row < rest_of(blockIdx.x)));
+        count = (int)(steps + (row < remaining_pixels(blockIdx.x)));
     }
-    __device__ __forceinline__ unsigned rest_of(unsigned part) const {
+    __device__ __forceinline__ unsigned remaining_pixels(unsigned part) const {
         return min(share, rest - min(rest, part * share));
     }
     // Return the number of pixels of a part.
-    __device__ __forceinline__ unsigned size(unsigned part) const { return steps * down + rest_of(part); }
+    __device__ __forceinline__ unsigned size(unsigned part) const { return steps * down + remaining_pixels(part); }
     // Return the index of this thread's pack in step k.
     __device__ __forceinline__ unsigned at(int k) const { return k < (int)steps ? first + k * stride : last; }
 };

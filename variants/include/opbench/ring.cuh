@@ -59,78 +59,82 @@ struct Ring {
             copy(step, memory + stage * stage_bytes, full + 8 * stage);
         }
     }
-    // The producer thread of an overlapped launch. early() copies the part of a stage that no launch writes; late()
-    // copies the rest. Until the previous launches have ended, only early() copies, and only to the first stages.
-    template <class Early, class Late>
-    __device__ __forceinline__ void fill_overlapped(int steps, const Early& early, const Late& late, bool is_first) {
+    // The producer thread of an overlapped launch. copy_independent() copies the part of a stage that no launch writes;
+    // copy_dependent() copies the rest. Until the previous launches have ended, only copy_independent() copies, and
+    // only to the first stages.
+    template <class CopyIndependent, class CopyDependent>
+    __device__ __forceinline__ void fill_overlapped(int steps, const CopyIndependent& copy_independent,
+                                                    const CopyDependent& copy_dependent, bool is_first) {
         int filled = 0;
         if (is_first) {
             filled = min(steps, min(stages, 4));  // with more, the rest of the first stage would have to wait for them
             for (int step = 0; step < filled; ++step) {
                 arrive_expect(full + 8 * step, copied);
-                early(step, memory + step * stage_bytes, full + 8 * step);
+                copy_independent(step, memory + step * stage_bytes, full + 8 * step);
             }
             wait_for_launches_before();
             let_next_launch_start();
             for (int step = 0; step < filled; ++step, advance())
-                late(step, memory + step * stage_bytes, full + 8 * step);
+                copy_dependent(step, memory + step * stage_bytes, full + 8 * step);
         }
         fill(
             steps,
             [&](int step, unsigned to, unsigned barrier) {
-                late(step, to, barrier);
-                early(step, to, barrier);
+                copy_dependent(step, to, barrier);
+                copy_independent(step, to, barrier);
             },
             filled);
     }
-    // The same for all tiles of the block: early(tile, step, ...), late(tile, step, ...).
-    template <class Walk, class Early, class Late>
-    __device__ __forceinline__ void fill_tiles(const Walk& walk, int steps, const Early& early, const Late& late) {
+    // The same for all tiles of the block: copy_independent(tile, step, ...), copy_dependent(tile, step, ...).
+    template <class TileScheduler, class CopyIndependent, class CopyDependent>
+    __device__ __forceinline__ void fill_tiles(const TileScheduler& scheduler, int steps,
+                                               const CopyIndependent& copy_independent,
+                                               const CopyDependent& copy_dependent) {
         bool is_first = true;
-        walk.for_each_tile([&](auto tile) {
+        scheduler.for_each_tile([&](auto tile) {
             fill_overlapped(
-                steps, [&](int step, unsigned to, unsigned barrier) { early(tile, step, to, barrier); },
-                [&](int step, unsigned to, unsigned barrier) { late(tile, step, to, barrier); }, is_first);
+                steps, [&](int step, unsigned to, unsigned barrier) { copy_independent(tile, step, to, barrier); },
+                [&](int step, unsigned to, unsigned barrier) { copy_dependent(tile, step, to, barrier); }, is_first);
             is_first = false;
         });
     }
 
     // A consumer warpgroup: multiply(step, address of the stage) issues wgmma. One group stays in flight while the next
-    // stage is awaited; then the previous stage is released, and meanwhile() runs.
+    // stage is awaited; then the previous stage is released, and overlapped() runs.
     template <class Multiply>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply) {
         drain(steps, multiply, [] {});
     }
-    template <class Multiply, class Meanwhile>
-    __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Meanwhile& meanwhile) {
-        unsigned before = 0;
+    template <class Multiply, class Overlapped>
+    __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Overlapped& overlapped) {
+        unsigned previous_stage = 0;
         for (int step = 0; step < steps; ++step) {
-            take(step, multiply, before);
-            meanwhile();
+            consume(step, multiply, previous_stage);
+            overlapped();
         }
         wgmma_wait<0>();
-        give_back(before);
+        release(previous_stage);
     }
     // The same, but odd steps call another function, chosen at compile time.
     template <class First, class Second>
     __device__ __forceinline__ void drain_pairs(int steps, const First& first, const Second& second) {
-        unsigned before = 0;
+        unsigned previous_stage = 0;
         for (int step = 0; step < steps; step += 2) {
-            take(step, first, before);
-            take(step + 1, second, before);
+            consume(step, first, previous_stage);
+            consume(step + 1, second, previous_stage);
         }
         wgmma_wait<0>();
-        give_back(before);
+        release(previous_stage);
     }
     template <class Multiply>
-    __device__ __forceinline__ void take(int step, const Multiply& multiply, unsigned& before) {
+    __device__ __forceinline__ void consume(int step, const Multiply& multiply, unsigned& previous_stage) {
         wait_for(full + 8 * stage, phase);
         wgmma_fence();
         multiply(step, memory + stage * stage_bytes);
         wgmma_commit();
         wgmma_wait<1>();
-        if (step > 0) give_back(before);
-        before = stage;
+        if (step > 0) release(previous_stage);
+        previous_stage = stage;
         advance();
     }
     // A consumer warpgroup that reads stages of its block with ordinary loads: read(step, address of the stage).
@@ -140,48 +144,52 @@ struct Ring {
             wait_for(full + 8 * stage, phase);
             read(step, memory + stage * stage_bytes);
             named_barrier_sync(threadIdx.x / 128, 128);  // all four warps have read the stage
-            give_back(stage);
+            release(stage);
         }
     }
     // Arrive at each block of the cluster, with one thread per warpgroup: wgmma is one instruction of all four warps.
-    __device__ __forceinline__ void give_back(unsigned which) const {
+    __device__ __forceinline__ void release(unsigned stage_index) const {
         const unsigned thread = threadIdx.x % 128;
         if (thread >= blocks) return;
         if constexpr (blocks > 1)
-            arrive_there(address_in(empty + 8 * which, thread));
+            arrive_remote(address_in(empty + 8 * stage_index, thread));
         else
-            arrive(empty + 8 * which);
+            arrive(empty + 8 * stage_index);
     }
+    // The former name.
+    __device__ __forceinline__ void give_back(unsigned stage_index) const { release(stage_index); }
 };
 
 // The turns of two warpgroups, 1 and 2 of the block, that read the same ring (each stage has one reader). A turn begins
 // when the other warpgroup has seen all of its stages arrive, because a wait by parity must never be two phases ahead.
-struct Turns {
-    unsigned barriers, own, phase;
+struct PingPong {
+    unsigned barriers, warpgroup, phase;
 
-    __device__ __forceinline__ explicit Turns(unsigned barriers_)
-        : barriers(barriers_), own(threadIdx.x / 128 - 1), phase(own ^ 1) {}
+    __device__ __forceinline__ explicit PingPong(unsigned barriers_)
+        : barriers(barriers_), warpgroup(threadIdx.x / 128 - 1), phase(warpgroup ^ 1) {}
     // Call in one thread, before Ring::init.
     __device__ __forceinline__ void init() const { barrier_init(barriers, 4), barrier_init(barriers + 8, 4); }
     // The first turn of warpgroup 1 does not wait.
     __device__ __forceinline__ void begin() {
-        wait_for(barriers + 8 * own, phase);
+        wait_for(barriers + 8 * warpgroup, phase);
         phase ^= 1;
     }
     __device__ __forceinline__ void end() const {
-        if (threadIdx.x % 32 == 0) arrive(barriers + 8 * (own ^ 1));
+        if (threadIdx.x % 32 == 0) arrive(barriers + 8 * (warpgroup ^ 1));
     }
     // Call work(place) for every other tile of the block; it drains `steps` stages and ends the turn in the last one.
-    template <class Walk, class Ring, class Work>
-    __device__ __forceinline__ void for_each_tile(const Walk& walk, Ring& ring, int steps, const Work& work) {
-        unsigned turn = 0;
-        walk.for_each_tile([&](auto tile) {
-            if (turn++ % 2 != own) return ring.skip(steps);
+    template <class TileScheduler, class Ring, class Work>
+    __device__ __forceinline__ void for_each_tile(const TileScheduler& scheduler, Ring& ring, int steps,
+                                                  const Work& work) {
+        unsigned tile_number = 0;
+        scheduler.for_each_tile([&](auto tile) {
+            if (tile_number++ % 2 != warpgroup) return ring.skip(steps);
             begin();
             work(tile);
         });
     }
 };
+typedef PingPong Turns;  // the former name
 
 // total = a * b with float32 accuracy, from f16 planes (hi_lo_split.cuh). A stage has two planes of 128 rows of a, then
 // two planes of up to 128 columns of b (by n: a multiple of 64). The warpgroup computes 64 rows from `first` on. The

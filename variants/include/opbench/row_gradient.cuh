@@ -26,29 +26,29 @@ __device__ __forceinline__ void store_norm_gradient(const NormGradient<T>& of, i
     constexpr int step = blocks * height;
     // may exceed the last row: all threads take part in shuffles and barriers
     int row = blockIdx.x * height + threadIdx.y;
-    Row own, given, next, next_given;
-    own.template load<stream>(of.x, row, row < rows);
-    given.template load<stream>(of.dout, row, row < rows);
+    Row x_row, dout_row, next_x, next_dout;
+    x_row.template load<stream>(of.x, row, row < rows);
+    dout_row.template load<stream>(of.dout, row, row < rows);
     ColumnPart<Row> weights, of_weight, of_bias;
     weights.load(of.weight);
-    int turn = 0;
-    for (int first = blockIdx.x * height; first < rows; first += step, row += step, turn ^= 1) {
-        next.template load<stream>(of.x, row + step, row + step < rows);
-        next_given.template load<stream>(of.dout, row + step, row + step < rows);
+    int buffer = 0;
+    for (int first = blockIdx.x * height; first < rows; first += step, row += step, buffer ^= 1) {
+        next_x.template load<stream>(of.x, row + step, row + step < rows);
+        next_dout.template load<stream>(of.dout, row + step, row + step < rows);
         Row sum_gradient;
         if constexpr (added) sum_gradient.template load<stream>(of.dsum, row, row < rows);
         const float factor = row < rows ? of.rstd[row] : 0.0f;
         float centre = 0.0f;
         if constexpr (centred) centre = row < rows ? of.mean[row] : 0.0f;
         const auto normalised = [&](int k, int lane) {
-            return (centred ? own.value(k, lane) - centre : own.value(k, lane)) * factor;
+            return (centred ? x_row.value(k, lane) - centre : x_row.value(k, lane)) * factor;
         };
         float sums[count] = {};
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
 #pragma unroll
             for (int lane = 0; lane < Row::width; ++lane) {
-                const float slope = given.value(k, lane), product = slope * normalised(k, lane);
+                const float slope = dout_row.value(k, lane), product = slope * normalised(k, lane);
                 of_weight.value[k][lane] += product;
                 sums[0] += product * weights.value[k][lane];
                 if constexpr (centred) {
@@ -57,21 +57,21 @@ __device__ __forceinline__ void store_norm_gradient(const NormGradient<T>& of, i
                 }
             }
         }
-        row_sums<threads>(sums, shared[turn]);
+        row_sums<threads>(sums, shared[buffer]);
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
 #pragma unroll
             for (int lane = 0; lane < Row::width; ++lane) {
-                float slope = given.value(k, lane) * weights.value[k][lane];
+                float slope = dout_row.value(k, lane) * weights.value[k][lane];
                 if constexpr (centred) slope -= sums[1] / cols;
                 float gradient = factor * (slope - normalised(k, lane) * (sums[0] / cols));
                 if constexpr (added) gradient += sum_gradient.value(k, lane);
-                own.set(k, lane, gradient);
+                x_row.set(k, lane, gradient);
             }
         }
-        if (row < rows) own.template store<stream>(of.dx, row);
-        own = next;
-        given = next_given;
+        if (row < rows) x_row.template store<stream>(of.dx, row);
+        x_row = next_x;
+        dout_row = next_dout;
     }
     const size_t part = blockIdx.x * height + threadIdx.y;
     of_weight.store(of.part_weight + part * cols);

@@ -12,9 +12,9 @@ struct RowPart {
     typedef Packed<T, lanes> Pack;
     Pack pack[items];
 
-    // index: return the index of vector k in the row. holds: return whether the row has this vector.
+    // index: return the index of vector k in the row. has_vector: return whether the row has this vector.
     static __device__ __forceinline__ int index(int k) { return k * threads + threadIdx.x; }
-    static __device__ __forceinline__ bool holds(int k) { return vectors % threads == 0 || index(k) < vectors; }
+    static __device__ __forceinline__ bool has_vector(int k) { return vectors % threads == 0 || index(k) < vectors; }
 
     // Load a row; elements after its end, or in a row that is not `inside` the tensor, become zero.
     template <bool stream>
@@ -23,7 +23,7 @@ struct RowPart {
 #pragma unroll
         for (int k = 0; k < items; ++k) {
             pack[k] = Pack();
-            if (inside && holds(k)) pack[k] = load_packed<stream>(source + index(k));
+            if (inside && has_vector(k)) pack[k] = load_packed<stream>(source + index(k));
         }
     }
 
@@ -32,7 +32,7 @@ struct RowPart {
         Pack* target = reinterpret_cast<Pack*>(tensor) + row * vectors;
 #pragma unroll
         for (int k = 0; k < items; ++k) {
-            if (holds(k)) store_packed<stream>(target + index(k), pack[k]);
+            if (has_vector(k)) store_packed<stream>(target + index(k), pack[k]);
         }
     }
 
@@ -66,7 +66,7 @@ struct RowPart {
         float total = 0.0f;
 #pragma unroll
         for (int k = 0; k < items; ++k) {
-            if (!holds(k)) break;
+            if (!has_vector(k)) break;
 #pragma unroll
             for (int lane = 0; lane < lanes; ++lane) {
                 const float difference = value(k, lane) - centre;
@@ -87,7 +87,7 @@ struct ColumnPart {
         const auto* source = reinterpret_cast<const Packed<float, floats>*>(tensor);
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
-            if (!Row::holds(k)) break;
+            if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int part = 0; part < Row::width / floats; ++part) {
                 const auto pack = source[Row::index(k) * (Row::width / floats) + part];
@@ -101,7 +101,7 @@ struct ColumnPart {
         auto* target = reinterpret_cast<Packed<float, floats>*>(tensor);
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
-            if (!Row::holds(k)) break;
+            if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int part = 0; part < Row::width / floats; ++part) {
                 Vector<float, floats> pack;

@@ -68,9 +68,9 @@ __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
             const bool upper = lane & offset;
 #pragma unroll
             for (int j = 0; j < count; ++j) {
-                const float given = upper ? sum[j] : sum[j + count];
-                const float own = upper ? sum[j + count] : sum[j];
-                sum[j] = own + __shfl_xor_sync(0xffffffffu, given, offset);
+                const float sent = upper ? sum[j] : sum[j + count];
+                const float retained = upper ? sum[j + count] : sum[j];
+                sum[j] = retained + __shfl_xor_sync(0xffffffffu, sent, offset);
             }
         } else {
             sum[0] += __shfl_xor_sync(0xffffffffu, sum[0], offset);
@@ -79,12 +79,12 @@ __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
 }
 
 // Compute out[row][col] = sum + bias[col], then the activation.
-template <bool with_bias, int follows, class T>
+template <bool with_bias, int activation_id, class T>
 __device__ __forceinline__ void store_biased(float sum, const T* __restrict__ bias, T* __restrict__ out, int row,
                                              int col, int m, int n) {
     if (row >= m || col >= n) return;
     if constexpr (with_bias) sum += (float)bias[col];
-    out[(size_t)row * n + col] = (T)followed<follows>(sum);
+    out[(size_t)row * n + col] = (T)apply_activation<activation_id>(sum);
 }
 
 }  // namespace opbench

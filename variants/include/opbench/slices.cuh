@@ -7,7 +7,7 @@ namespace opbench {
 
 // As store_tile, for a block whose part of the output begins at (m0, n0). The sums pass through the stages' memory and
 // are added in a fixed order of the tiles; every thread stores four neighbours of a row at a time.
-template <class Block, bool with_bias, int follows, class Warp, class Out, class Added = NoResidual>
+template <class Block, bool with_bias, int activation_id, class Warp, class Out, class Added = NoResidual>
 __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, unsigned char* memory, const Warp& warp,
                                              Out* out, const typename Block::T* bias, int m0, int n0, int rows,
                                              int columns, const Added& residual = Added()) {
@@ -36,9 +36,9 @@ __device__ __forceinline__ void store_slices(const typename Block::Sums& sum, un
         }
         const int at = n0 + column;
         if constexpr (Added::exists)
-            total = residual.plus_four(total, (size_t)(m0 + row) * columns + at, columns - at, columns % 2 == 0);
-        store_four<with_bias, follows>(out + ((size_t)(m0 + row) * columns + at), total, bias + (with_bias ? at : 0),
-                                       columns - at, columns % 4 == 0);
+            total = residual.add_four(total, (size_t)(m0 + row) * columns + at, columns - at, columns % 2 == 0);
+        store_four<with_bias, activation_id>(out + ((size_t)(m0 + row) * columns + at), total,
+                                             bias + (with_bias ? at : 0), columns - at, columns % 4 == 0);
     }
 }
 

@@ -17,32 +17,32 @@ struct FloatTile {
 
     // Call visit(four floats, their index).
     template <class Visit>
-    __device__ __forceinline__ static void each_four(const unsigned char* from, const Visit& visit) {
+    __device__ __forceinline__ static void for_each_float4(const unsigned char* from, const Visit& visit) {
         float4 x[each];
 #pragma unroll
         for (int i = 0; i < each; ++i) {
             const int at = threadIdx.x % 128 + i * 128;
-            x[i] = count % 128 == 0 || at < count ? reinterpret_cast<const float4*>(from)[at] : all_four(0.0f);
+            x[i] = count % 128 == 0 || at < count ? reinterpret_cast<const float4*>(from)[at] : broadcast_float4(0.0f);
         }
 #pragma unroll
         for (int i = 0; i < each; ++i) visit(x[i], threadIdx.x % 128 + i * 128);
     }
     // Return the largest magnitude of this thread's floats.
-    __device__ __forceinline__ static unsigned most(const unsigned char* from) {
+    __device__ __forceinline__ static unsigned largest_magnitude(const unsigned char* from) {
         unsigned magnitude = 0;
-        each_four(from, [&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
+        for_each_float4(from, [&](const float4& x, int) { magnitude = max(magnitude, largest(x)); });
         return magnitude;
     }
-    template <int planes, class Seen>
+    template <int planes, class Observe>
     __device__ __forceinline__ static void write(const unsigned char* from, unsigned char* to, int e,
-                                                 const Seen& seen) {
-        const float4 scale = all_four(power_of_two(e));
-        each_four(from, [&](const float4& x, int at) {
+                                                 const Observe& observe) {
+        const float4 scale = broadcast_float4(power_of_two(e));
+        for_each_float4(from, [&](const float4& x, int at) {
             if (count % 128 != 0 && at >= count) return;
             unsigned char* const high = to + swizzled<span>(at * 8);
             split_four<planes>(x, scale, reinterpret_cast<__half*>(high),
                                reinterpret_cast<__half*>(high + plane_bytes));
-            seen(x);
+            observe(x);
         });
     }
 };
@@ -53,10 +53,10 @@ template <int raws, int raw_bytes, int stages, int stage_bytes, int tiles, int r
 struct SplitRing {
     static_assert(raw_bytes % 128 == 0 && stage_bytes % 1024 == 0, "as copies and the swizzle want them");
     static constexpr int barriers = stages * stage_bytes + raws * raw_bytes;
-    static constexpr int found_at = barriers + 8 * raws + 16 * stages;
-    static constexpr int powers = found_at + 32 * tiles, bytes = powers + 4 * tiles * stages;
+    static constexpr int magnitudes_offset = barriers + 8 * raws + 16 * stages;
+    static constexpr int powers = magnitudes_offset + 32 * tiles, bytes = powers + 4 * tiles * stages;
     unsigned char* const shared;
-    unsigned taken = 0;  // steps that this reader has completed
+    unsigned completed_steps = 0;  // steps that this reader has completed
 
     __device__ __forceinline__ explicit SplitRing(unsigned char* shared_) : shared(shared_) {}
     __device__ __forceinline__ unsigned raw_full(int raw) const { return shared_address(shared) + barriers + 8 * raw; }
@@ -73,13 +73,14 @@ struct SplitRing {
     }
 
     // The splitting warpgroup calls this. fetch(address, barrier), called by one thread for each step, issues copies of
-    // raw_bytes; most(floats, magnitudes) returns this thread's largest magnitude of each tile; split(floats, stage,
-    // barrier, exponents) writes the planes. The largest magnitudes of the next step are computed while this step is
-    // split, so one barrier per step is enough.
-    template <class Fetch, class Most, class Split>
-    __device__ __forceinline__ void feed(int steps, const Fetch& fetch, const Most& most, const Split& split) const {
+    // raw_bytes; largest_magnitude(floats, magnitudes) returns this thread's largest magnitude of each tile;
+    // split(floats, stage, barrier, exponents) writes the planes. The largest magnitudes of the next step are computed
+    // while this step is split, so one barrier per step is enough.
+    template <class Fetch, class LargestMagnitude, class Split>
+    __device__ __forceinline__ void produce(int steps, const Fetch& fetch, const LargestMagnitude& largest_magnitude,
+                                            const Split& split) const {
         const int thread = threadIdx.x % 128;
-        unsigned* const found = reinterpret_cast<unsigned*>(shared + found_at);
+        unsigned* const magnitudes = reinterpret_cast<unsigned*>(shared + magnitudes_offset);
         const auto floats = [&](int step) { return shared + stages * stage_bytes + step % raws * raw_bytes; };
         const auto start = [&](int step) {
             if (thread > 0 || step >= steps) return;
@@ -90,14 +91,14 @@ struct SplitRing {
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 magnitude[i] = largest_of_warp(magnitude[i]);
-                if (thread % 32 == 0) found[(step % 2 * 4 + thread / 32) * tiles + i] = magnitude[i];
+                if (thread % 32 == 0) magnitudes[(step % 2 * 4 + thread / 32) * tiles + i] = magnitude[i];
             }
         };
         if (steps == 0) return;
         for (int step = 0; step < raws; ++step) start(step);
         unsigned magnitude[tiles] = {};
         wait_for(raw_full(0), 0);
-        most(floats(0), magnitude);
+        largest_magnitude(floats(0), magnitude);
         publish(0, magnitude);
         named_barrier_sync(1, 128);
         for (int step = 0; step < steps; ++step) {
@@ -106,14 +107,14 @@ struct SplitRing {
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 unsigned all = 0;
-                for (int warp = 0; warp < 4; ++warp) all = max(all, found[(step % 2 * 4 + warp) * tiles + i]);
+                for (int warp = 0; warp < 4; ++warp) all = max(all, magnitudes[(step % 2 * 4 + warp) * tiles + i]);
                 exponents[i] = exponent_for(all);
             }
             wait_for(empty(stage), step / stages % 2 ^ 1);
             const bool more = step + 1 < steps;
             if (more) {
                 wait_for(raw_full((step + 1) % raws), (step + 1) / raws % 2);
-                most(floats(step + 1), magnitude);
+                largest_magnitude(floats(step + 1), magnitude);
             }
             split(floats(step), shared + stage * stage_bytes, full(stage), exponents);
             if (thread == 0)
@@ -131,19 +132,19 @@ struct SplitRing {
     // warpgroups multiply while this one adds.
     template <class Multiply, class Add>
     __device__ __forceinline__ void drain(int steps, const Multiply& multiply, const Add& add) {
-        for (int step = 0; step < steps; ++step, ++taken) {
-            const int stage = taken % stages;
-            wait_for(full(stage), taken / stages % 2);
-            float off[tiles];
+        for (int step = 0; step < steps; ++step, ++completed_steps) {
+            const int stage = completed_steps % stages;
+            wait_for(full(stage), completed_steps / stages % 2);
+            float inverse_scale[tiles];
 #pragma unroll
-            for (int i = 0; i < tiles; ++i) off[i] = power(stage)[i];
+            for (int i = 0; i < tiles; ++i) inverse_scale[i] = power(stage)[i];
             wgmma_fence();
             multiply(shared_address(shared) + stage * stage_bytes);
             wgmma_commit();
             wgmma_wait<0>();
             __syncwarp();  // all lanes have read the powers
             if (threadIdx.x % 32 == 0) arrive(empty(stage));
-            add(off);
+            add(inverse_scale);
         }
     }
 };

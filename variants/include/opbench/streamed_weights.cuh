@@ -31,7 +31,7 @@ struct StreamedWeights {
                     if (++step == steps) step = 0, ++tile;
                 }
             } next = {first / share.steps, first % share.steps}, now = next;  // one for weights, one for rows
-            ring.feed(
+            ring.produce(
                 steps,
                 [&](unsigned to, unsigned full) {
                     const int column = share.column(next.tile), depth = next.step * 64;
@@ -43,7 +43,9 @@ struct StreamedWeights {
                     }
                     next.advance(share.steps);
                 },
-                [](const unsigned char* floats, unsigned (&most)[1]) { most[0] = Weights::most(floats); },
+                [](const unsigned char* floats, unsigned (&largest_magnitude)[1]) {
+                    largest_magnitude[0] = Weights::largest_magnitude(floats);
+                },
                 [&](const unsigned char* floats, unsigned char* stage, unsigned full, const int (&e)[1]) {
                     if (threadIdx.x == 0) {
                         wait_for_launches_before();  // a previous launch writes the rows; no launch writes the weights

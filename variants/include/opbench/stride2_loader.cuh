@@ -59,7 +59,7 @@ template <class Block>
 struct ParityAndFilters {
     typedef typename Block::T T;
     typedef ParityWindows<Block::bm> Windows;
-    static constexpr bool endless = false;
+    static constexpr bool pads_with_zeros = false;
     static constexpr int vec = Block::vec, fill_rows = Block::fill_rows;
     static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
 
@@ -78,13 +78,13 @@ struct ParityAndFilters {
           taps(start + to.chunk * vec, Block::bk, size.c2, 3, 3), c1(size.c1), w(size.w), depth(size.depth()) {
         filters_left = k - n0 - to.row;
         filter = (n0 + to.row) * depth + start + to.chunk * vec;
-        go_on_in_low();
+        advance_to_low();
         for (int row = threadIdx.x; row < Block::bm; row += Block::threads) size.find(windows, row, m0 + row);
         __syncthreads();
     }
 
     // The positions of low follow the last position of skip.
-    __device__ __forceinline__ void go_on_in_low() {
+    __device__ __forceinline__ void advance_to_low() {
         if (in_low || taps.i < 3) return;
         taps = Taps(((taps.i - 3) * 3 + taps.j) * taps.c + taps.channel, Block::bk, c1, 2, 2);
         in_low = true;
@@ -93,14 +93,14 @@ struct ParityAndFilters {
     // Copy the next step into the next stage; stages are used cyclically.
     __device__ __forceinline__ void operator()(int) {
         const bool exists = taps.i < taps.r;
-        const unsigned needed = exists ? taps.needed() << (in_low ? Parity::low_bits : 0) : 1u << 31;
+        const unsigned tap_mask = exists ? taps.tap_mask() << (in_low ? Parity::low_bits : 0) : 1u << 31;
         const int* const origin = in_low ? windows.low : windows.skip;
         const T* const from =
             (in_low ? low : skip) + ((taps.i * (in_low ? w : 2 * w) + taps.j) * taps.c + taps.channel);
 #pragma unroll
         for (int l = 0; l < a_loads; ++l) {
             const int row = to.row + l * fill_rows;
-            copy_chunk(to[l], from + origin[row], windows.outside[row] & needed ? 0 : 16);
+            copy_chunk(to[l], from + origin[row], windows.outside[row] & tap_mask ? 0 : 16);
         }
 #pragma unroll
         for (int l = 0; l < b_loads; ++l)
@@ -108,7 +108,7 @@ struct ParityAndFilters {
                        exists && l * fill_rows < filters_left ? 16 : 0);
         filter += Block::bk;
         taps.step();
-        go_on_in_low();
+        advance_to_low();
         to.next_stage();
     }
 };

@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsig
 
 // Add the bias of each sum's column to d, then apply an activation on request; `column` is the first column of the
 // sums.
-template <int follows, class T, int count>
+template <int activation_id, class T, int count>
 __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
     const int first = column + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int c
             const int at = first + j * 8 + e;
             const float shift = at < columns ? widen(bias[at]) : 0.0f;
 #pragma unroll
-            for (int i = e; i < 4; i += 2) d[j * 4 + i] = followed<follows>(d[j * 4 + i] + shift);
+            for (int i = e; i < 4; i += 2) d[j * 4 + i] = apply_activation<activation_id>(d[j * 4 + i] + shift);
         }
 }
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void store_lines(const float (&d)[count], unsigned ch
 template <int slabs = 2>
 struct EpilogueSmem {
     static constexpr int slab_bytes = 16 * 128, warp_bytes = slabs * slab_bytes, block_bytes = 8 * warp_bytes;
-    unsigned memory, turn = 0;
+    unsigned memory, slab_index = 0;
 
     // For the consumers' warps, 4 to 11 of the block.
     __device__ __forceinline__ explicit EpilogueSmem(unsigned memory_)
@@ -160,8 +160,8 @@ struct EpilogueSmem {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
 #pragma unroll
         for (int part = 0; part < (count + 31) / 32; ++part) {
-            const unsigned slab = memory + turn * slab_bytes;
-            turn = turn + 1 == slabs ? 0 : turn + 1;
+            const unsigned slab = memory + slab_index * slab_bytes;
+            slab_index = slab_index + 1 == slabs ? 0 : slab_index + 1;
             if (lane == 0) wait_for_reads<slabs - 1>();  // the last store has read this buffer
             __syncwarp();
 #pragma unroll

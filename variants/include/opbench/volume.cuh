@@ -40,12 +40,17 @@ __device__ __forceinline__ Axis transposed_axis(int size, int outputs, int taps,
 #pragma unroll
     for (int j = next_tap - 1; j >= 0; --j)
         if ((residue + padding - j * dilation) % stride == 0) tap = j;
-    const int reaching = tap < taps ? (taps - tap + next_tap - 1) / next_tap : 0;
-    return {size,     outputs > residue ? (outputs - residue - 1) / stride + 1 : 0,
-            reaching, (residue + padding - tap * dilation) / stride,
-            1,        -step,
-            tap,      next_tap,
-            residue,  stride};
+    const int contributing_taps = tap < taps ? (taps - tap + next_tap - 1) / next_tap : 0;
+    return {size,
+            outputs > residue ? (outputs - residue - 1) / stride + 1 : 0,
+            contributing_taps,
+            (residue + padding - tap * dilation) / stride,
+            1,
+            -step,
+            tap,
+            next_tap,
+            residue,
+            stride};
 }
 
 // An output of a volume: its image, and its index along each axis.

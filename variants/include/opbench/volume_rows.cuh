@@ -17,7 +17,7 @@ struct __align__(8) VolumeWindow {
 
 struct __align__(16) VolumeTap {
     int image, filter;  // distance from tap 0 in the image, and index in a filter, in elements
-    unsigned needed;    // the bits of VolumeWindow::outside that must be 0; bit 31: there is no such tap
+    unsigned tap_mask;  // the bits of VolumeWindow::outside that must be 0; bit 31: there is no such tap
     int unused;
 };
 
@@ -62,7 +62,7 @@ struct VolumeTables {
 template <class Block, bool aligned>
 struct VolumeAndFilters {
     typedef typename Block::T T;
-    static constexpr bool endless = false;
+    static constexpr bool pads_with_zeros = false;
     static constexpr int vec = Block::vec, fill_rows = Block::fill_rows;
     static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
 
@@ -104,17 +104,17 @@ struct VolumeAndFilters {
         constexpr int at_once = a_loads < 4 ? a_loads : 4;
 #pragma unroll
         for (int first = 0; first < a_loads; first += at_once) {
-            VolumeWindow found[at_once];
+            VolumeWindow loaded[at_once];
 #pragma unroll
-            for (int l = 0; l < at_once; ++l) found[l] = tables.windows[to.row + (first + l) * fill_rows];
+            for (int l = 0; l < at_once; ++l) loaded[l] = tables.windows[to.row + (first + l) * fill_rows];
 #pragma unroll
             for (int l = 0; l < at_once; ++l)
-                copy_chunk(to[first + l], image + (found[l].origin + shift), found[l].outside & at.needed ? 0 : 16);
+                copy_chunk(to[first + l], image + (loaded[l].origin + shift), loaded[l].outside & at.tap_mask ? 0 : 16);
         }
 #pragma unroll
         for (int l = 0; l < b_loads; ++l)
             copy_chunk(to[a_loads + l], weight + (from + l * fill_rows * depth),
-                       at.needed >> 31 == 0 && l * fill_rows < filters_left ? 16 : 0);
+                       at.tap_mask >> 31 == 0 && l * fill_rows < filters_left ? 16 : 0);
     }
 
     // If channels are not whole chunks, a chunk spans taps, so its elements are copied one by one.
@@ -127,11 +127,11 @@ struct VolumeAndFilters {
 #pragma unroll
             for (int l = 0; l < a_loads; ++l) {
                 const VolumeWindow window = tables.windows[to.row + l * fill_rows];
-                reinterpret_cast<T*>(to[l])[e] = window.outside & now.needed ? T(0.0f) : image[window.origin + shift];
+                reinterpret_cast<T*>(to[l])[e] = window.outside & now.tap_mask ? T(0.0f) : image[window.origin + shift];
             }
 #pragma unroll
             for (int l = 0; l < b_loads; ++l)
-                reinterpret_cast<T*>(to[a_loads + l])[e] = now.needed >> 31 == 0 && l * fill_rows < filters_left
+                reinterpret_cast<T*>(to[a_loads + l])[e] = now.tap_mask >> 31 == 0 && l * fill_rows < filters_left
                                                                ? weight[from + l * fill_rows * depth]
                                                                : T(0.0f);
             if (++element == channels) element = 0, ++at;

@@ -48,7 +48,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
     constexpr int stage_bytes = Block::bn * row_bytes;
     const int tiles_k = (k + Block::bn - 1) / Block::bn;  // neighbouring blocks share their pixels
     const int blocks_x = (q + 15) / 16, blocks_y = (p + 15) / 16, block = (int)(blockIdx.x / tiles_k);
-    const int n0 = (int)(blockIdx.x % tiles_k) * Block::bn, picture = block / blocks_x / blocks_y;
+    const int n0 = (int)(blockIdx.x % tiles_k) * Block::bn, image_index = block / blocks_x / blocks_y;
     const int out_x = block % blocks_x * 16, out_y = block / blocks_x % blocks_y * 16;
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const int parts = (c + Block::bk - 1) / Block::bk;  // parts of the channels
@@ -59,7 +59,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
         const int y = out_y - padding + pixel / side, x = out_x - padding + pixel % side;
         const bool inside = y >= 0 && y < h && x >= 0 && x < w && channel < c;
         copy_chunk(shared + (chunk % 2 * image_floats + pixel * image_pitch + index % chunks * 4) * 4,
-                   image + ((((long long)picture * h + y) * w + x) * c + channel), inside ? 16 : 0);
+                   image + ((((long long)image_index * h + y) * w + x) * c + channel), inside ? 16 : 0);
     };
 
     // Each thread fills one chunk of every fill_rows-th row.
@@ -126,9 +126,9 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
                 load_matrices(b[0][ni], from + (b_lane ^ slice * 32) + ni * 16 * row_bytes);
 #pragma unroll
             for (int half = 0; half < Block::tm * 2; ++half) {
-                const float2 found = combine(half * 2 * side * image_pitch + slice * 8);
-                a[0][half / 2][half % 2] = __float_as_uint(found.x);
-                a[0][half / 2][half % 2 + 2] = __float_as_uint(found.y);
+                const float2 pair = combine(half * 2 * side * image_pitch + slice * 8);
+                a[0][half / 2][half % 2] = __float_as_uint(pair.x);
+                a[0][half / 2][half % 2 + 2] = __float_as_uint(pair.y);
             }
             Block::Product::multiply(a, b, part);
         }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void convolve_image(float* pixels, const float* image
         [&](int row, int output) {
             const int tile = m_warp + row;
             const int y = out_y + tile / image_tiles * 2 + output / 2, x = out_x + tile % image_tiles * 2 + output % 2;
-            return y < p && x < q ? (picture * p + y) * q + x : -1;
+            return y < p && x < q ? (image_index * p + y) * q + x : -1;
         },
         finish);
 }

@@ -30,7 +30,7 @@ __device__ __forceinline__ void transform_products(const Vector* products, int n
     const int index = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     const int rows = (p + 1) / 2, columns = (q + 1) / 2, tiles = n * rows * columns;
     if (index >= tiles * vectors) return;
-    const int tile = index / vectors, own = index % vectors;
+    const int tile = index / vectors, vector = index % vectors;
     const int x = tile % columns * 2, y = tile / columns % rows * 2;
     const Vector* from = products + index;
     const size_t next = (size_t)tiles * vectors;
@@ -48,7 +48,8 @@ __device__ __forceinline__ void transform_products(const Vector* products, int n
 #pragma unroll
         for (int j = 0; j < 2; ++j)
             if (y + i < p && x + j < q)
-                finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + own, own, results[i][j]);
+                finish((((size_t)(tile / columns / rows) * p + y + i) * q + x + j) * vectors + vector, vector,
+                       results[i][j]);
 }
 
 // Return the place of a tile's 2 x 2 outputs. .x of the result: the index of the upper left one; bit 2 i + j of .y:
@@ -65,7 +66,7 @@ __device__ __forceinline__ int2 find_pixels(int tile, int n, int p, int q) {
 template <class Block>
 struct AllRows : MatrixRows<Block, true> {
     typedef MatrixRows<Block, true> First;
-    static constexpr bool endless = false;
+    static constexpr bool pads_with_zeros = false;
     int c, channel = 0;  // first channel of the next step
     long long a_next, b_next;
 
@@ -99,11 +100,11 @@ __device__ __forceinline__ void sum_products(unsigned char* shared, const float*
     multiply_parts<Block, false, false>(part, shared, points * points * steps, warp, rows, [&] {
 #pragma unroll
         for (int e = 0; e < 4 * tm * tn; ++e) {
-            float& own = part[e / 4 / tn][e / 4 % tn][e % 4];
+            float& partial = part[e / 4 / tn][e / 4 % tn][e % 4];
 #pragma unroll
             for (int output = 0; output < 4; ++output)
-                sum[output][e / 4 / tn][e / 4 % tn][e % 4] += factors[output] * own;
-            own = 0.0f;
+                sum[output][e / 4 / tn][e / 4 % tn][e % 4] += factors[output] * partial;
+            partial = 0.0f;
         }
         if (++step < steps) return;
         step = 0, ++product;
