@@ -35,7 +35,7 @@
 // grid   = ["min(1056, k)"]
 // block  = [256]
 // args   = ["weight", "filter_planes", "filter_exponents", "k", "r * s * c"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // kernel = "conv2d_nhwc_wgmma_patch_floats"

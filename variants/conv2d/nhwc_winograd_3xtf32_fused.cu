@@ -26,7 +26,7 @@
 // grid   = ["cdiv(k * c // 4, 128)"]
 // block  = [128]
 // args   = ["weight", "filters", "k", "c"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // kernel = "conv2d_winograd_patches"

@@ -20,7 +20,7 @@
 // grid   = ["cdiv(4 * k * (9 * c2 + 4 * c1), 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // kernel = "upsample_concat_conv2d_nhwc_four_filters"

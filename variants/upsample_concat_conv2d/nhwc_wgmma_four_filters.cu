@@ -65,7 +65,7 @@
 // grid   = ["cdiv(4 * k * DEPTH, 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
-// once   = true
+// setup  = true
 //
 // [[variant.nhwc_wgmma_four_filters_bf16.launch]]
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"
@@ -85,7 +85,7 @@
 // grid   = ["cdiv(4 * k * DEPTH, 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
-// once   = true
+// setup  = true
 //
 // [[variant.nhwc_wgmma_four_filters_tf32.launch]]
 // kernel = "upsample_concat_conv2d_nhwc_wgmma_four_filters"

@@ -58,14 +58,14 @@
 // grid   = ["cdiv(4 * k * DEPTH, 256)"]
 // block  = [256]
 // args   = ["weight", "filters", "k", "c1", "c2"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // kernel = "upsample_concat_conv2d_split_filters"
 // grid   = ["min(1056, 4 * k)"]
 // block  = [256]
 // args   = ["filters", "filter_planes", "filter_exponents", "k", "c1", "c2"]
-// once   = true
+// setup  = true
 //
 // [[launch]]
 // zero = "images_largest"
