@@ -17,7 +17,7 @@ from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.results.result import RELAUNCH, Failure, Result, Status
-from opbench.running.gpu_code import BackgroundCompiler
+from opbench.running.compilers import BackgroundCompiler
 from opbench.running.protocol import CaseStarted, CheckCase, MeasureCases, Notification, PackedCase, RelaunchCases, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.timing.measurement import Measurement

@@ -21,7 +21,7 @@ from opbench.errors import OpbenchError, UsageError
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.running.gpu_code import BackgroundCompiler
+from opbench.running.compilers import BackgroundCompiler
 from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
 from opbench.running.protocol import (
     BUILD_LIMIT_S,

@@ -25,10 +25,9 @@ from opbench.results.files import Run
 from opbench.results.header import RunDevice
 from opbench.results.result import GOOD_STATUSES
 from opbench.results.run_data import COMPILED_AHEAD
-from opbench.running.ahead import AheadCompiler
+from opbench.running.compilers import AheadCompiler, BackgroundCompiler
 from opbench.running.devices import ChosenGpu, common_environment, require_same_model
 from opbench.running.dispatch import MAX_DEATHS, Dispatch
-from opbench.running.gpu_code import BackgroundCompiler
 from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
 from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
@@ -160,7 +159,9 @@ def run_suite(
         # Only a run that is kept reports machine code.
         gpu_code = BackgroundCompiler(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
         case_faults = CaseFaults()
-        ahead = AheadCompiler(Worker(OpenBackend("", options.roots), options.out / "worker-compiler.log"), case_faults)
+        ahead = AheadCompiler(
+            Worker(OpenBackend("", options.roots), options.out / "worker-compiler.log"), case_faults.compile_errors
+        )
         results = RunResults(suite, options, file, on_progress)
         state = _RunState(suite, options, results, slots, gpu_code, ahead, case_faults)
         try:
