@@ -209,6 +209,8 @@ class PreparedProblem:
             tolerance = self.problem.allowance(precision) if input_kind != "integers" else Tolerance(0.0, 0.0)
             if input_kind in SPECIAL_INPUTS and not tolerance.exact:
                 tolerance = replace(tolerance, norm=ANY_NORM)
+            if input_kind == "nan":
+                tolerance = replace(tolerance, keeps_nan=True)
             self.expected[key] = replace(expected_outputs, tolerance=tolerance)
         return self.expected[key]
 

@@ -143,7 +143,7 @@ def judge(
         chunk = slice(start, start + CHUNK_ELEMENTS)
         want = _scaled(scale, references[chunk])
         allowed = None if magnitudes is None else _scaled(scale, magnitudes[chunk])
-        return _compare_chunk(dtype, flat[chunk], want, allowed, tolerance.elementwise)
+        return _compare_chunk(dtype, flat[chunk], want, allowed, tolerance)
 
     starts = range(0, flat.size, CHUNK_ELEMENTS)
     if len(starts) > 1:
@@ -218,12 +218,12 @@ class _ChunkComparison:
 
 
 def _compare_chunk(
-    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float
+    dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, tolerance: Tolerance
 ) -> _ChunkComparison:
     """Compare a chunk of an output with its expected values; without a magnitude, bit for bit."""
     faultless = None
     if magnitude is not None and dtype not in INTEGERS:
-        faultless = _compare_finite(dtype, out, want, magnitude, elementwise)
+        faultless = _compare_finite(dtype, out, want, magnitude, tolerance.elementwise)
     if faultless is not None:
         return faultless
     bits = out.view(f"u{out.itemsize}")
@@ -241,9 +241,9 @@ def _compare_chunk(
     nan = _first_true(~np.isfinite(got) & np.isfinite(want))
     if nan:
         return _ChunkComparison(nan=nan)
-    error = _absolute_errors(got, want)
+    error = _absolute_errors(got, want, tolerance.keeps_nan)
     scale = np.abs(want) if magnitude is None else magnitude
-    excess = error if magnitude is None else error - elementwise * magnitude
+    excess = error if magnitude is None else error - tolerance.elementwise * magnitude
     outside = int(np.count_nonzero(excess > 0))
     relative = np.divide(error, scale, out=np.zeros_like(error), where=(scale > 0) & np.isfinite(scale))
     at = int(excess.argmax())
@@ -287,13 +287,16 @@ def _squared_norm(values: np.ndarray) -> float:
     return float(np.einsum("i,i->", values, values))
 
 
-def _absolute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Return each element's absolute error: 0 if NaN is expected, infinity if an expected infinity is missing."""
+def _absolute_errors(got: np.ndarray, want: np.ndarray, keeps_nan: bool) -> np.ndarray:
+    """Return each element's absolute error: infinity if an expected infinity, or an expected NaN to keep, is missing.
+
+    It is 0 if NaN is expected and need not be kept.
+    """
     with np.errstate(invalid="ignore"):
         error: np.ndarray = np.abs(got - want)
     if np.isfinite(error).all():
         return error
-    error[(got == want) | np.isnan(want)] = 0.0
+    error[(got == want) | (np.isnan(want) & (np.isnan(got) | (not keeps_nan)))] = 0.0
     error[np.isnan(error)] = np.inf
     return error
 

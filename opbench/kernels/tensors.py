@@ -70,6 +70,8 @@ class Tolerance:
 
     elementwise: float
     norm: float
+    keeps_nan: bool = False
+    """Whether an element must be NaN where the reference is; otherwise any value is right there."""
 
     @property
     def exact(self) -> bool:

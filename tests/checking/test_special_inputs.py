@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ extern "C" __global__ void own({arguments}) {{
 """
 RELU = {"operator": "relu", "count": "n", "arguments": "const float* x, float* out, int n"}
 SORT = {"operator": "sort", "count": "1", "arguments": "const float* x, float* out, int n"}
+HARDTANH = {"operator": "elementwise", "count": "inner", "arguments": "const float* a, float* out, int inner"}
 SOFTMAX = {"operator": "softmax", "count": "rows", "arguments": "const float* x, float* out, int rows, int cols"}
 ROW = "const float* row = x + i * cols; float* target = out + i * cols; float most = {first}, sum = 0.0f;"
 FIND = "for (int c = 0; c < cols; ++c) most = fmaxf(most, row[c]);"
@@ -53,6 +55,18 @@ KERNELS = {
         "(n=1021)",
         "out[i] = x[i] > 1.17549435e-38f ? x[i] : 0.0f;",
         "with inputs below the least normal number",
+    ),
+    "hardtanh": (
+        HARDTANH,
+        "(outer=1,channels=1,inner=1021,op=hardtanh)",
+        "out[i] = fabsf(a[i]) > 1.0f ? copysignf(1.0f, a[i]) : a[i];",
+        "",
+    ),
+    "hardtanh that loses NaN": (
+        HARDTANH,
+        "(outer=1,channels=1,inner=1021,op=hardtanh)",
+        "out[i] = fminf(fmaxf(a[i], -1.0f), 1.0f);",
+        "with NaN in one of 64 inputs",
     ),
     "softmax": (SOFTMAX, "(rows=13,cols=64)", "\n".join((ROW.format(first="-INFINITY"), FIND, ADD, DIVIDE)), ""),
     "softmax from -500 on": (
@@ -195,6 +209,18 @@ def test_an_infinity_is_wanted_as_it_is(got: float, want: float, right: bool, ex
     reference = np.full(70, 1.0)
     out[3], reference[3] = got, want
     found = judge("out", "f32", out, reference, None if exact else np.ones(70), operator.tolerance("f32"))
+    assert (found.mismatch is None) == right
+
+
+@pytest.mark.parametrize(("keeps_nan", "got", "right"), [(True, 7.0, False), (True, np.nan, True), (False, 7.0, True)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_nan_is_wanted_only_where_it_must_be_kept(keeps_nan: bool, got: float, right: bool, exact: bool) -> None:
+    operator = CATALOG.operator("relu" if exact else "softmax").examples()[0]
+    out = np.full(70, 1.0, np.float32)
+    reference = np.full(70, 1.0)
+    out[3], reference[3] = got, np.nan
+    tolerance = replace(operator.tolerance("f32"), keeps_nan=keeps_nan)
+    found = judge("out", "f32", out, reference, None if exact else np.ones(70), tolerance)
     assert (found.mismatch is None) == right
 
 

@@ -158,7 +158,7 @@ def _softsign(x: np.ndarray) -> Activation:
 
 def _hardswish(x: np.ndarray) -> Activation:
     """The derivative has a step at -3 and 3, where it is 0 and 1."""
-    share, inside = np.clip(x + 3.0, 0.0, 6.0) / 6.0, np.abs(x) < 3.0
+    share, inside = np.clip(x + 3.0, 0.0, 6.0) / 6.0, ~(np.abs(x) >= 3.0)
     slope = np.where(inside, x / 3.0 + 0.5, x > 0)
     near = np.where(inside, x, 0.0)
     return Activation(
@@ -184,7 +184,7 @@ def _exp(x: np.ndarray) -> Activation:
 
 
 def _abs(x: np.ndarray) -> Activation:
-    value, slope = np.abs(x), np.sign(x)
+    value, slope = np.abs(x), (x > 0) * 1.0 - (x < 0)  # 0 for NaN, as in PyTorch
     return Activation(value, value, slope, np.abs(slope))
 
 
@@ -277,10 +277,11 @@ class Elementwise(Operator):
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
-        """Return an activation's special inputs: zeros, far from 0 and, if the reference is not NaN, infinities."""
+        """Return an activation's special inputs: zeros, far from 0, NaN; infinities if the reference is not NaN."""
         if not self.function:
             return {}
-        return {"a": ("zeros", "far") if self.is_gated or self.is_backward else ("zeros", "far", "infinite")}
+        infinite = () if self.is_gated or self.is_backward else ("infinite",)
+        return {"a": ("zeros", "far", *infinite, "nan")}
 
     @property
     def degree(self) -> int | None:

@@ -25,7 +25,7 @@ class KlDivLoss(MeanLoss):
     x_scale: str = "log"
     dtype: str = "f32"
 
-    special_inputs = {"target": ("zeros",)}
+    special_inputs = {"target": ("zeros", "nan")}
     choices = {"x_scale": ("log", "linear"), "dtype": ("f32", "bf16")}
     inputs = {"x": "rows cols", "target": "rows cols"}
     integers_exact = False  # logarithms are not whole

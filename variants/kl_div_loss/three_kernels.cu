@@ -40,7 +40,7 @@ typedef float T;
 // Return a term of the loss; store its derivative, times `scale`, in `slope`.
 __device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
     slope = -scale * (LOGARITHM ? target / x : target);
-    return target > 0.0f ? target * (logf(target) - (LOGARITHM ? logf(x) : x)) : 0.0f;  // 0 log 0 is 0
+    return target <= 0.0f ? 0.0f : target * (logf(target) - (LOGARITHM ? logf(x) : x));  // 0 log 0 is 0
 }
 
 // Return the sum of `value` over the block, added in a fixed order, in thread 0.

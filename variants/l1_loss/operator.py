@@ -40,7 +40,8 @@ class L1Loss(MeanLoss):
     def reference(self, x: np.ndarray, target: np.ndarray) -> Arrays:
         """In float64."""
         d = x - target
-        return {"loss": np.sum(np.abs(d), keepdims=True) / self.count, "dx": np.sign(d) / self.count}
+        sign = (d > 0) * 1.0 - (d < 0)  # 0 for NaN, as in PyTorch
+        return {"loss": np.sum(np.abs(d), keepdims=True) / self.count, "dx": sign / self.count}
 
     @classmethod
     def examples(cls) -> Sequence[L1Loss]:

@@ -38,8 +38,8 @@ class ReduceBackward(Operator):
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
-        """Return zeros for what the slope depends on."""
-        return {name: ("zeros",) for name in ("x", "out") if name in self.inputs}
+        """Return zeros and NaN for what the slope depends on."""
+        return {name: ("zeros", "nan") for name in ("x", "out") if name in self.inputs}
 
     @property
     def integers_exact(self) -> bool:
@@ -79,7 +79,7 @@ class ReduceBackward(Operator):
             shape = (self.outer, self.axis, self.inner)
             return np.broadcast_to(spread / self.axis if self.op == "mean" else spread, shape) + 0.0
         if out is None:
-            return np.sign(x) * spread
+            return ((x > 0) * 1.0 - (x < 0)) * spread  # 0 for NaN, as in PyTorch
         zero = out == 0
         return x * np.where(zero, 0.0, dout / np.where(zero, 1.0, out))[:, None, :]
 

@@ -80,14 +80,16 @@ __device__ __forceinline__ float gelu_exponent(float x) {
     return x * fmaf(-gelu_cubic * log2_e, x * x, -gelu_linear * log2_e);
 }
 
-// Return e^x - 1 for x <= 0. Near 0 it is a polynomial, because the difference would lose accuracy.
-__device__ __forceinline__ float exponential_less_one(float x) {
-    float near = fmaf(0.00112592184f, x, 0.00819329452f);
-    near = fmaf(near, x, 0.0416320488f);
-    near = fmaf(near, x, 0.166662887f);
-    near = fmaf(near, x, 0.499999851f);
-    near = fmaf(near * x, x, x);
-    return x > -0.5f ? near : power_of_two(log2_e * x) - 1.0f;
+// Return x if x > 0, else e^x - 1. Near 0 that is a polynomial, because the difference would lose accuracy; its terms
+// above the first are 0 for x > 0 and NaN, which the first one keeps.
+__device__ __forceinline__ float exponential_unit(float x) {
+    const float below = fminf(x, 0.0f);
+    float near = fmaf(0.00112592184f, below, 0.00819329452f);
+    near = fmaf(near, below, 0.0416320488f);
+    near = fmaf(near, below, 0.166662887f);
+    near = fmaf(near, below, 0.499999851f);
+    near = fmaf(near * below, below, x);
+    return x <= -0.5f ? power_of_two(log2_e * x) - 1.0f : near;
 }
 
 // Return log(1 + x) for x from 0 to 1, by a polynomial.
@@ -111,16 +113,16 @@ __device__ __forceinline__ float activation(float x) {
     if constexpr (f == Function::sigmoid) return Logistic(-log2_e * x).share;
     if constexpr (f == Function::tanh) return tanhf(x);
     if constexpr (f == Function::leaky_relu) return x > 0.0f ? x : 0.01f * x;
-    if constexpr (f == Function::elu) return fmaxf(x, 0.0f) + exponential_less_one(fminf(x, 0.0f));
-    if constexpr (f == Function::selu)
-        return selu_scale * fmaf(selu_alpha, exponential_less_one(fminf(x, 0.0f)), fmaxf(x, 0.0f));
+    if constexpr (f == Function::elu) return exponential_unit(x);
+    if constexpr (f == Function::selu) return exponential_unit(x) * (x > 0.0f ? selu_scale : selu_scale * selu_alpha);
     if constexpr (f == Function::softplus) return fmaxf(x, 0.0f) + log_one_plus(power_of_two(-log2_e * fabsf(x)));
     if constexpr (f ==
                   Function::softsign)  // with the quarters, the reciprocal of a large number is still a normal number
         return 0.25f * (x * reciprocal(fmaf(0.25f, fabsf(x), 0.25f)));
     if constexpr (f == Function::hardswish) return x * __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
-    if constexpr (f == Function::hardsigmoid) return __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f));
-    if constexpr (f == Function::hardtanh) return fminf(fmaxf(x, -1.0f), 1.0f);
+    if constexpr (f == Function::hardsigmoid)  // __saturatef makes 0 of NaN
+        return x == x ? __saturatef(fmaf(x, 1.0f / 6.0f, 0.5f)) : x;
+    if constexpr (f == Function::hardtanh) return fabsf(x) > 1.0f ? copysignf(1.0f, x) : x;
     if constexpr (f == Function::exp) return expf(x);
     return fabsf(x);
 }
@@ -184,7 +186,7 @@ __device__ __forceinline__ float slope(float x) {
     }
     if constexpr (f == Function::hardswish) {
         const float outside = x > 0.0f ? 1.0f : 0.0f;
-        return fabsf(x) < 3.0f ? fmaf(x, 1.0f / 3.0f, 0.5f) : outside;
+        return fabsf(x) >= 3.0f ? outside : fmaf(x, 1.0f / 3.0f, 0.5f);
     }
     if constexpr (f == Function::hardsigmoid) return fabsf(x) < 3.0f ? 1.0f / 6.0f : 0.0f;
     if constexpr (f == Function::hardtanh) return fabsf(x) < 1.0f ? 1.0f : 0.0f;
