@@ -14,13 +14,13 @@ from typing import Any
 
 from opbench import paths
 from opbench.adopting.memory_plan import MemoryPlans
-from opbench.case_names import CASE_NAME
 from opbench.checking import backends
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case, select
+from opbench.kernels.case_names import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.paths import next_command
 from opbench.results.files import Run

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opbench.case_names import CASE_NAME
 from opbench.errors import Location, UsageError, unknown_name
+from opbench.kernels.case_names import CASE_NAME
 from opbench.kernels.header import read_variants
 from opbench.kernels.task_file import TorchTask, task_of_folder
 from opbench.kernels.variant import Variant, print_config, read_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from opbench import units
-from opbench.case_names import split_case
+from opbench.kernels.case_names import split_case
 from opbench.results.book import Book, BookEntry
 from opbench.tables import align_columns
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from opbench import paths
-from opbench.case_names import CASE_NAME
 from opbench.errors import NotAllowed, UsageError, unknown_name
+from opbench.kernels.case_names import CASE_NAME
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant, print_config
 from opbench.records import from_json, read_record, to_json

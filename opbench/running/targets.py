@@ -9,10 +9,10 @@ from pathlib import Path
 
 from opbench.adopting.adopting import NoOperator, propose_catalog_header
 from opbench.adopting.memory_plan import MemoryPlans, plan_of, proposed_plan
-from opbench.case_names import CASE_NAME
 from opbench.checking.huge import huge_problems, long_problems
 from opbench.errors import UsageError, unknown_name
 from opbench.kernels.case import Case, fitting_cases, select
+from opbench.kernels.case_names import CASE_NAME
 from opbench.kernels.folders import Catalog, folder_error
 from opbench.kernels.header import has_header, has_memory_header
 from opbench.kernels.operator import Operator

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from opbench.case_names import CASE_NAME
 from opbench.cli import cli
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu import driver as cuda
 from opbench.graph.zoo import NETWORKS
+from opbench.kernels.case_names import CASE_NAME
 from opbench.networks.plan import running
 from opbench.networks.plan.choosing import apply_enabled_passes, collect_results, plan_network
 from opbench.networks.plan.options import NetOptions

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opbench.case_names import CASE_NAME, CaseParts, split_case
 from opbench.kernels.case import select
+from opbench.kernels.case_names import CASE_NAME, CaseParts, split_case
 from opbench.kernels.variant import print_config
 from opbench.running.suite import read_suite
 from support.checks.errors import refuses

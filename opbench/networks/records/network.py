@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from opbench.backend.environment import Environment
-from opbench.case_names import split_case
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.kernels.case_names import split_case
 from opbench.networks.records.attribution import AttributionRecord
 from opbench.paths import write_file
 from opbench.records import from_json, plain_name, read_record, stored_file, to_json, with_new_keys

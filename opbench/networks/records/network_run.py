@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from opbench.case_names import CASE_NAME
 from opbench.kernels.axes import read_axes
+from opbench.kernels.case_names import CASE_NAME
 from opbench.kernels.variant import read_config
 from opbench.networks.records.network import NodeRecord, Record, is_network, read_network
 from opbench.records import to_json

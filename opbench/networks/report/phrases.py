@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.case_names import split_case
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.kernels.case_names import split_case
 from opbench.networks.records.network import (
     NodeRecord,
     Record,

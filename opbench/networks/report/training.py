@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from opbench import units
-from opbench.case_names import split_case
+from opbench.kernels.case_names import split_case
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 from opbench.networks.report.phrases import size_text, unmeasured_hint
 from opbench.networks.report.training_comparison import (
