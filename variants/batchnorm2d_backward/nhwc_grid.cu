@@ -101,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         packs[u] = x[at(u)];
         gradient[u] = dout[at(u)];
     }
-    Channel own[LANES];
+    Channel channel_data[LANES];
 #pragma unroll
     for (int i = 0; i < LANES; ++i) {
         const unsigned channel = blockIdx.y * CHANNELS + column * LANES + i;
-        own[i] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+        channel_data[i] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
     }
     float sums[LANES] = {}, products[LANES] = {};  // of dy, and of dy * (x - mean)
 #pragma unroll 1
@@ -119,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             }
 #pragma unroll
             for (int i = 0; i < LANES; ++i) {
-                const float centred = lane_of<T>(packs[u], i) - own[i].mean;
-                const float dy = own[i].masked_gradient(centred, lane_of<T>(gradient[u], i));
+                const float centred = lane_of<T>(packs[u], i) - channel_data[i].mean;
+                const float dy = channel_data[i].masked_gradient(centred, lane_of<T>(gradient[u], i));
                 sums[i] += dy;
                 products[i] += dy * centred;
             }
@@ -194,9 +194,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             Vector<T, LANES> result;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-                const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
-                result.lane(lane) = (T)(own[lane].factor * (dy - constant[lane] - centred * slope[lane]));
+                const float centred = lane_of<T>(packs[u], lane) - channel_data[lane].mean;
+                const float dy = channel_data[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
+                result.lane(lane) = (T)(channel_data[lane].factor * (dy - constant[lane] - centred * slope[lane]));
             }
             if (j + u < reread_count)
                 __stcs(dx + i, result.raw);  // streaming store, so that the L2 cache keeps x and dout

@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
     const bool inside = PACKS % ACROSS == 0 || pack < PACKS;
     Pack packs[ITEMS], gradient[ITEMS];
-    Channel own[LANES] = {};
+    Channel channel_data[LANES] = {};
     float sums[2 * LANES] = {};  // of dy, then of dy * (x - mean)
     if (inside) {
 #pragma unroll
@@ -62,15 +62,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const unsigned channel = pack * LANES + lane;
-            own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+            channel_data[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
         }
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             if (TOTAL % DOWN != 0 && k * DOWN + row >= TOTAL) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
-                const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
+                const float centred = lane_of<T>(packs[k], lane) - channel_data[lane].mean;
+                const float dy = channel_data[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
                 sums[lane] += dy;
                 sums[LANES + lane] += dy * centred;
             }
@@ -82,9 +82,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
         const unsigned channel = pack * LANES + lane;
-        const float sum = sums[lane], product = sums[LANES + lane] * own[lane].rstd;
+        const float sum = sums[lane], product = sums[LANES + lane] * channel_data[lane].rstd;
         sums[lane] = sum * share;
-        sums[LANES + lane] = product * share * own[lane].rstd;
+        sums[LANES + lane] = product * share * channel_data[lane].rstd;
         if (row != 0) continue;
         dscale[channel] = product;
         dshift[channel] = sum;
@@ -95,10 +95,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         if (TOTAL % DOWN != 0 && pixel >= TOTAL) break;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float centred = lane_of<T>(packs[k], lane) - own[lane].mean;
-            const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
+            const float centred = lane_of<T>(packs[k], lane) - channel_data[lane].mean;
+            const float dy = channel_data[lane].masked_gradient(centred, lane_of<T>(gradient[k], lane));
             const float rest = dy - sums[lane] - centred * sums[LANES + lane];
-            reinterpret_cast<T*>(&packs[k])[lane] = (T)(own[lane].factor * rest);
+            reinterpret_cast<T*>(&packs[k])[lane] = (T)(channel_data[lane].factor * rest);
         }
         __stcs(dx + (size_t)pixel * PACKS + pack, packs[k]);
     }

@@ -76,11 +76,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const unsigned size = (pixels + PARTS - 1) / PARTS, end = min((blockIdx.x + 1) * size, pixels);
     float sums[2 * WIDTH] = {};  // of dy, then of dy * (x - mean)
     if (row < DOWN && pack < PACKS) {
-        Channel own[WIDTH];
+        Channel channel_data[WIDTH];
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
             const unsigned channel = pack * WIDTH + lane;
-            own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+            channel_data[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
         }
         for (unsigned first = blockIdx.x * size + row; first < end; first += UNROLL * DOWN) {
             Pack packs[UNROLL], gradient[UNROLL];
@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                 if (first + u * DOWN >= end) break;
 #pragma unroll
                 for (int lane = 0; lane < WIDTH; ++lane) {
-                    const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-                    const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
+                    const float centred = lane_of<T>(packs[u], lane) - channel_data[lane].mean;
+                    const float dy = channel_data[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
                     sums[lane] += dy;
                     sums[WIDTH + lane] += dy * centred;
                 }
@@ -166,12 +166,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         gradient[u] = __ldcs(dout + (size_t)pixel * PACKS + pack);
     }
     const float share = 1.0f / (float)pixels;
-    Channel own[WIDTH];
+    Channel channel_data[WIDTH];
     float constant[WIDTH], slope[WIDTH];
 #pragma unroll
     for (int lane = 0; lane < WIDTH; ++lane) {
         const unsigned channel = pack * WIDTH + lane;
-        own[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
+        channel_data[lane] = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
         constant[lane] = dshift[channel] * share;
         slope[lane] = dscale[channel] * share * rstd[channel];
     }
@@ -182,10 +182,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         Pack result;
 #pragma unroll
         for (int lane = 0; lane < WIDTH; ++lane) {
-            const float centred = lane_of<T>(packs[u], lane) - own[lane].mean;
-            const float dy = own[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
+            const float centred = lane_of<T>(packs[u], lane) - channel_data[lane].mean;
+            const float dy = channel_data[lane].masked_gradient(centred, lane_of<T>(gradient[u], lane));
             const float rest = dy - constant[lane] - centred * slope[lane];
-            reinterpret_cast<T*>(&result)[lane] = (T)(own[lane].factor * rest);
+            reinterpret_cast<T*>(&result)[lane] = (T)(channel_data[lane].factor * rest);
         }
         __stcs(dx + (size_t)pixel * PACKS + pack, result);
     }

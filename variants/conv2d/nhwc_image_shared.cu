@@ -114,12 +114,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                     for (int v = 0; v < K_REGS; ++v) sum[u][v] += window[u * STRIDE + j] * weights[j][v];
         }
-        float* const own = sums + split * TO_NEXT + (row * OUT_WIDTH + x0) * FILTERS + group;
+        float* const partial_row = sums + split * TO_NEXT + (row * OUT_WIDTH + x0) * FILTERS + group;
 #pragma unroll
         for (int u = 0; u < RUN; ++u)
 #pragma unroll
             for (int v = 0; v < K_REGS; ++v)
-                if (OUT_WIDTH % RUN == 0 || x0 + u < OUT_WIDTH) own[u * FILTERS + v * GROUPS] = sum[u][v];
+                if (OUT_WIDTH % RUN == 0 || x0 + u < OUT_WIDTH) partial_row[u * FILTERS + v * GROUPS] = sum[u][v];
     }
     __syncthreads();
     const int numbers = min(BAND, OUT_HEIGHT - row0) * OUT_WIDTH * FILTERS;

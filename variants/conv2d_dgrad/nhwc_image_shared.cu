@@ -129,12 +129,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 }
             }
         }
-        float* const own = sums + split * TO_NEXT + (row * WIDTH + strip * RUN) * C + group;
+        float* const partial_row = sums + split * TO_NEXT + (row * WIDTH + strip * RUN) * C + group;
 #pragma unroll
         for (int u = 0; u < RUN; ++u)
 #pragma unroll
             for (int v = 0; v < C_REGS; ++v)
-                if (WIDTH % RUN == 0 || strip * RUN + u < WIDTH) own[u * C + v * GROUPS] = sum[u][v];
+                if (WIDTH % RUN == 0 || strip * RUN + u < WIDTH) partial_row[u * C + v * GROUPS] = sum[u][v];
     }
     __syncthreads();
     const int numbers = min(BAND, HEIGHT - y0) * WIDTH * C;

@@ -89,14 +89,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int n_thread = warp % WARPS_N * 64 + lane % LANES_N * 4;
 
     constexpr int OWN = NHWC ? 1 : B_LOADS;  // columns that a thread fetches
-    Column own[OWN];
+    Column thread_columns[OWN];
 #pragma unroll
     for (int l = 0; l < OWN; ++l) {
         const int column = column0 + place_of(l, BN);
         const int j = NHWC ? column / c % s : column % s, i = NHWC ? column / c / s : column / s % r;
         const int channel = NHWC ? column % c : column / s / r;
-        own[l] = {NHWC ? (i * w + j) * c + channel : (channel * h + i) * w + j, i, j, 0.0f};
-        if (column >= c * r * s) own[l] = {0, -1, 0, column < columns ? 1.0f : 0.0f};
+        thread_columns[l] = {NHWC ? (i * w + j) * c + channel : (channel * h + i) * w + j, i, j, 0.0f};
+        if (column >= c * r * s) thread_columns[l] = {0, -1, 0, column < columns ? 1.0f : 0.0f};
     }
     auto look_up = [&](int step) {
         if (threadIdx.x >= BK) return;
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int l = 0; l < B_LOADS; ++l) {
             const Pixel pixel = table[step % 2][depth_of(l, BN)];
-            const Column& column = own[NHWC ? 0 : l];
+            const Column& column = thread_columns[NHWC ? 0 : l];
             const bool inside = column.i >= 0 && pixel.dout >= 0 && (unsigned)(pixel.y + column.i) < (unsigned)h &&
                                 (unsigned)(pixel.x + column.j) < (unsigned)w;
             b_next[l] = inside ? (float)image[pixel.image + column.offset] : column.otherwise;

@@ -170,9 +170,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             multiply(Choice<true>());
         else
             multiply(Choice<false>());
-        const int own = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y, e = exponents[0] + exponents[1];
+        const int part_index = BM == 64 ? blockIdx.y * 2 + group : blockIdx.y, e = exponents[0] + exponents[1];
         const int filter = m0 + (BM == 64 ? 0 : group * 64) + threadIdx.x / 32 % 4 * 16 + lane / 4;
-        float* const to = parts + ((size_t)own * k + filter) * (r * s * c);
+        float* const to = parts + ((size_t)part_index * k + filter) * (r * s * c);
 #pragma unroll
         for (int i = 0; i < 64; ++i) total[i] = part.steps > 0 ? scaled(total[i] + small[i], e) : 0.0f;
 #pragma unroll
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         if (BIAS && first == 0 && lane % 4 == 0)
             for (int i = 0; i < 4; i += 2)
                 if (filter + i * 4 < k)
-                    bias_parts[own * k + filter + i * 4] =
+                    bias_parts[part_index * k + filter + i * 4] =
                         part.steps > 0 ? scaled(total_ones[i] + small_ones[i], exponents[1]) : 0.0f;
     }
 }

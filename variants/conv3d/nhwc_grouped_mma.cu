@@ -100,9 +100,10 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = channel0 + warp * 8;
     unsigned filter[2 * STEPS] = {};
     if (first < c) {
-        const T* own = weight + (size_t)(first + lane / 4) * (ITEMS * 8) + lane % 4 * 2;
+        const T* lane_weights = weight + (size_t)(first + lane / 4) * (ITEMS * 8) + lane % 4 * 2;
 #pragma unroll
-        for (int item = 0; item < ITEMS; ++item) filter[item] = *reinterpret_cast<const unsigned*>(own + item * 8);
+        for (int item = 0; item < ITEMS; ++item)
+            filter[item] = *reinterpret_cast<const unsigned*>(lane_weights + item * 8);
     }
     wait<0>();
     __syncthreads();

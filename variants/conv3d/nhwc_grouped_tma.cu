@@ -119,12 +119,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int octet = 0; octet < 4; ++octet) {
         if (first + octet * 8 >= C) continue;
-        const T* own = weight + (size_t)(first + octet * 8 + lane / 4) * (TAPS * GROUP) + lane % 4 * 2;
+        const T* lane_weights = weight + (size_t)(first + octet * 8 + lane / 4) * (TAPS * GROUP) + lane % 4 * 2;
 #pragma unroll
         for (int part = 0; part < PARTS; ++part)
 #pragma unroll
             for (int tap = 0; tap < TAPS; ++tap)
-                filter[octet][part][tap] = *reinterpret_cast<const unsigned*>(own + tap * GROUP + part * 8);
+                filter[octet][part][tap] = *reinterpret_cast<const unsigned*>(lane_weights + tap * GROUP + part * 8);
 #if BIAS
         added[octet] = *reinterpret_cast<const unsigned*>(bias + first + octet * 8 + lane % 4 * 2);
 #endif

@@ -88,11 +88,11 @@ template <int count>
 __device__ __forceinline__ void add_channel_bias(float (&d)[count], const T* __restrict__ bias, int column, int k) {
 #pragma unroll
     for (int part = 0; part < count / 32; ++part) {
-        const T* own = bias + (column + part * 64) % k + threadIdx.x % 4 * 2;
+        const T* lane_bias = bias + (column + part * 64) % k + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
             float& value = d[part * 32 + i];
-            value += widen(own[i / 4 * 8 + i % 2]);
+            value += widen(lane_bias[i / 4 * 8 + i % 2]);
             if (RELU) value = fmaxf(value, 0.0f);
         }
     }
@@ -121,13 +121,13 @@ __device__ __forceinline__ void scatter_pairs(const float (&d)[count], T* __rest
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int part = 0; part < count / 32; ++part) {
-        const int own = column + part * 64, tap = own / k;
-        if (own >= columns) return;
+        const int tap_column = column + part * 64, tap = tap_column / k;
+        if (tap_column >= columns) return;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int voxel = row + lane / 4 + half * 8;
             if (voxel >= rows) continue;
-            T* to = out + (size_t)place(voxel, tap) * k + own % k + lane % 4 * 2;
+            T* to = out + (size_t)place(voxel, tap) * k + tap_column % k + lane % 4 * 2;
 #pragma unroll
             for (int j = 0; j < 8; ++j)
                 store_two(to + j * 8, d[part * 32 + j * 4 + half * 2], d[part * 32 + j * 4 + half * 2 + 1]);
@@ -185,9 +185,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             };
 #if BK == 64
             out_slabs.store_parts(sum, [&](unsigned slab, int at) {
-                const int own = column + at, tap = own / k;
-                if (row >= rows || own >= columns) return;
-                store(&map_out, slab, own % k, tap % s, row % w, line_of(row, tap));
+                const int tap_column = column + at, tap = tap_column / k;
+                if (row >= rows || tap_column >= columns) return;
+                store(&map_out, slab, tap_column % k, tap % s, row % w, line_of(row, tap));
             });
 #else
             scatter_pairs(sum, out, row, column, rows, columns, k, [&](int voxel, int tap) {

@@ -156,10 +156,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                     for (int j = 0; j < S; ++j)
 #pragma unroll
                         for (int item = 0; item < PIXELS * 2; ++item) {
-                            float& own = sum[(slot - age + AGES) % AGES][item / 2][item % 2];
-                            own = fmaf(window[item / 2 * STRIDE + j * DILATION].x[item % 2],
-                                       filter[below / DILATION * S + j].x[item % 2],
-                                       below == 0 && j == 0 ? shift.x[item % 2] : own);
+                            float& accumulator = sum[(slot - age + AGES) % AGES][item / 2][item % 2];
+                            accumulator = fmaf(window[item / 2 * STRIDE + j * DILATION].x[item % 2],
+                                               filter[below / DILATION * S + j].x[item % 2],
+                                               below == 0 && j == 0 ? shift.x[item % 2] : accumulator);
                         }
                 }
             }

@@ -82,22 +82,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                        Pack* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int count) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ float sums[1][WARPS], squared[1][WARPS];
-    Pack* own = reinterpret_cast<Pack*>(shared) + threadIdx.x;  // this thread's vectors in a stage
+    Pack* thread_packs = reinterpret_cast<Pack*>(shared) + threadIdx.x;  // this thread's vectors in a stage
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
         const int group = blockIdx.x + stage * gridDim.x;
         if (group < count)
             for_each_vector([&](int k, int index) {
-                copy_chunk(own + (stage * ITEMS + k) * THREADS, x + (size_t)group * VECTORS + index, 16);
+                copy_chunk(thread_packs + (stage * ITEMS + k) * THREADS, x + (size_t)group * VECTORS + index, 16);
             });
         commit();
     }
     int stage = 0;
     for (int group = blockIdx.x; group < count; group += gridDim.x) {
-        const Pack* const from = own + stage * ITEMS * THREADS;
+        const Pack* const from = thread_packs + stage * ITEMS * THREADS;
         const int later = group + STAGES * gridDim.x;
         const auto fetch_later = [&](int k, int index) {
-            if (later < count) copy_chunk(own + (stage * ITEMS + k) * THREADS, x + (size_t)later * VECTORS + index, 16);
+            if (later < count)
+                copy_chunk(thread_packs + (stage * ITEMS + k) * THREADS, x + (size_t)later * VECTORS + index, 16);
         };
         wait<STAGES - 1>();
 #if REGISTERS

@@ -73,40 +73,41 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     shifts.load(bias);
     wait_for_launches_before();
     let_next_launch_start();
-    Row own, next;
-    own.load<STREAM>(x, row, row < rows);
+    Row current_row, next_row;
+    current_row.load<STREAM>(x, row, row < rows);
 #if ADD
     Row added, next_added;
     added.load<STREAM>(residual, row, row < rows);
 #endif
     for (int first = blockIdx.x * ROWS_PER_BLOCK; first < rows; first += step, row += step) {
         const bool more = BLOCKS != 0 && row + step < rows;
-        next.load<STREAM>(x, row + step, more);
+        next_row.load<STREAM>(x, row + step, more);
 #if ADD
         next_added.load<STREAM>(residual, row + step, more);
-        own.add(added);
-        if (row < rows) own.store<STREAM>(total, row);
+        current_row.add(added);
+        if (row < rows) current_row.store<STREAM>(total, row);
         added = next_added;
 #endif
-        const float centre = over_row<false, THREADS>(own.sum(), sums) / COLS;
-        const float factor = rsqrtf(over_row<false, THREADS>(own.squares(centre), squared) / COLS + 1e-5f);
+        const float centre = over_row<false, THREADS>(current_row.sum(), sums) / COLS;
+        const float factor = rsqrtf(over_row<false, THREADS>(current_row.squares(centre), squared) / COLS + 1e-5f);
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
             if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                own.set(k, lane,
-                        (own.value(k, lane) - centre) * factor * factors.value[k][lane] + shifts.value[k][lane]);
+                current_row.set(
+                    k, lane,
+                    (current_row.value(k, lane) - centre) * factor * factors.value[k][lane] + shifts.value[k][lane]);
             }
         }
         if (row < rows) {
-            own.store<STREAM>(out, row);
+            current_row.store<STREAM>(out, row);
             if (threadIdx.x == 0) {
                 mean[row] = centre;
                 rstd[row] = factor;
             }
         }
-        own = next;
+        current_row = next_row;
         if (BLOCKS == 0) break;
     }
 }

@@ -59,10 +59,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
     __shared__ float parts[2][WARPS][SUMS];
     const int tiles_m = (m + 7) / 8, groups = tiles_m * ((n + ROWS - 1) / ROWS);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x * VEC;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, thread_offset = threadIdx.x * VEC;
     const bool aligned = k % VEC == 0;
     // fetch() runs STAGES - 1 steps ahead of the multiplication, also from one group to the next.
-    int fetch_group = blockIdx.x, fetch_i = own, stage = 0;
+    int fetch_group = blockIdx.x, fetch_i = thread_offset, stage = 0;
     const auto fetch = [&](int to) {
         if (fetch_group < groups) {
             const int col0 = fetch_group / tiles_m * ROWS;
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     *slot = load16(row, fetch_i, k, false);
             }
             fetch_i += THREADS * VEC;
-            if (fetch_i - own >= k) fetch_i = own, fetch_group += gridDim.x;
+            if (fetch_i - thread_offset >= k) fetch_i = thread_offset, fetch_group += gridDim.x;
         }
         // also if the group is empty, so that wait_group counts correctly
         asm volatile("cp.async.commit_group;" ::: "memory");
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int group = blockIdx.x; group < groups; group += gridDim.x, buffer ^= 1) {
         const int row0 = group % tiles_m * 8, col0 = group / tiles_m * ROWS;
         float sum[SUMS] = {};
-        for (int i = own; i - own < k; i += THREADS * VEC) {
+        for (int i = thread_offset; i - thread_offset < k; i += THREADS * VEC) {
             asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
             uint4 w[ROWS];
 #pragma unroll

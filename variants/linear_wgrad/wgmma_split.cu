@@ -161,11 +161,11 @@ extern "C" __global__ void __launch_bounds__(256)
     const int row = tile.row + at / 128, column = tile.column + at % 128;
     wait_for_launches_before();
 #if BIAS
-    const int own = tile.row + threadIdx.x;
-    if (tile.column == 0 && blockIdx.x % 16 == 0 && threadIdx.x < 128 && own < n) {
+    const int bias_row = tile.row + threadIdx.x;
+    if (tile.column == 0 && blockIdx.x % 16 == 0 && threadIdx.x < 128 && bias_row < n) {
         float sum = 0.0f;
         for (int part = 0; part < PARTS; ++part) sum += bias_parts[(part * LEFT + left) * 128 + threadIdx.x];
-        dbias[own] = sum;
+        dbias[bias_row] = sum;
     }
 #endif
     if (row >= n || column >= k) return;

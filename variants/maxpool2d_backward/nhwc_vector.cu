@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_backward_nhwc_vect
 #if ADD
             const Pack added = skip[target];
 #elif MASK && !REMEMBERED
-            const Pack own = x[target];  // loaded again, from the cache
+            const Pack pixel = x[target];  // loaded again, from the cache
 #endif
             Pack result;
 #pragma unroll

@@ -68,19 +68,20 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     __shared__ float sums[ROWS_PER_BLOCK][(THREADS + 31) / 32];
     // may exceed the last row: all threads take part in shuffles and barriers
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
-    Row own;
-    own.load<STREAM>(x, row, row < rows);
+    Row row_values;
+    row_values.load<STREAM>(x, row, row < rows);
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < Row::items; ++k)
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) sum += term(own.value(k, lane));  // elements after the end are 0
+        for (int lane = 0; lane < LANES; ++lane)
+            sum += term(row_values.value(k, lane));  // elements after the end are 0
     const float factor = factor_of(over_row<false, THREADS>(sum, sums), AXIS);
 #pragma unroll
     for (int k = 0; k < Row::items; ++k)
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) own.set(k, lane, own.value(k, lane) * factor);
-    if (row < rows) own.store<STREAM>(out, row);
+        for (int lane = 0; lane < LANES; ++lane) row_values.set(k, lane, row_values.value(k, lane) * factor);
+    if (row < rows) row_values.store<STREAM>(out, row);
 }
 #else
 typedef Packed<T, LANES> Pack;
@@ -93,18 +94,18 @@ extern "C" __global__ void __launch_bounds__(32 * HEIGHT)
     const int vector = (int)(blockIdx.x % TILES) * 32 + threadIdx.x;
     const size_t first = (size_t)(blockIdx.x / TILES) * AXIS * VECTORS_OF_ROW + vector;
     const Pack* from = reinterpret_cast<const Pack*>(x) + first;
-    Pack own[COUNT];
+    Pack packs[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         const int at = i * HEIGHT + threadIdx.y;
-        own[i] = Pack();
-        if (vector < VECTORS_OF_ROW && at < AXIS) own[i] = load_packed<STREAM>(from + (size_t)at * VECTORS_OF_ROW);
+        packs[i] = Pack();
+        if (vector < VECTORS_OF_ROW && at < AXIS) packs[i] = load_packed<STREAM>(from + (size_t)at * VECTORS_OF_ROW);
     }
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
         float sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) sum += term(lane_of<T>(own[i], lane));
+        for (int i = 0; i < COUNT; ++i) sum += term(lane_of<T>(packs[i], lane));
         sums[threadIdx.y][lane][threadIdx.x] = sum;
     }
     __syncthreads();
@@ -124,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(32 * HEIGHT)
         if (at >= AXIS) break;
         Vector<T, LANES> result;
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) result.lane(lane) = (T)(lane_of<T>(own[i], lane) * factor[lane]);
+        for (int lane = 0; lane < LANES; ++lane) result.lane(lane) = (T)(lane_of<T>(packs[i], lane) * factor[lane]);
         store_packed<STREAM>(to + (size_t)at * VECTORS_OF_ROW, result.raw);
     }
 }

@@ -64,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     const int step = gridDim.x * ROWS_PER_BLOCK;
     // may exceed the last row: all threads take part in shuffles and barriers
     int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
-    Row own, next;
-    own.load<STREAM>(x, row, row < rows);
+    Row current_row, next_row;
+    current_row.load<STREAM>(x, row, row < rows);
 #if ADD
     Row added, next_added;
     added.load<STREAM>(residual, row, row < rows);
@@ -75,30 +75,31 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     int buffer = 0;
     for (int first = blockIdx.x * ROWS_PER_BLOCK; first < rows; first += step, row += step) {
         const bool more = BLOCKS != 0 && row + step < rows;
-        next.load<STREAM>(x, row + step, more);
+        next_row.load<STREAM>(x, row + step, more);
 #if ADD
         next_added.load<STREAM>(residual, row + step, more);
-        own.add(added);
-        if (row < rows) own.store<STREAM>(total, row);
+        current_row.add(added);
+        if (row < rows) current_row.store<STREAM>(total, row);
         added = next_added;
 #endif
-        const float factor = rsqrtf(over_row<false, THREADS>(own.squares(0.0f), squared[buffer]) / COLS + 1e-5f);
+        const float factor =
+            rsqrtf(over_row<false, THREADS>(current_row.squares(0.0f), squared[buffer]) / COLS + 1e-5f);
         buffer ^= 1;
 #pragma unroll
         for (int k = 0; k < Row::items; ++k) {
             if (!Row::has_vector(k)) break;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                own.set(k, lane, own.value(k, lane) * factor * factors.value[k][lane]);
+                current_row.set(k, lane, current_row.value(k, lane) * factor * factors.value[k][lane]);
             }
         }
         if (row < rows) {
-            own.store<STREAM>(out, row);
+            current_row.store<STREAM>(out, row);
             if (threadIdx.x == 0) {
                 rstd[row] = factor;
             }
         }
-        own = next;
+        current_row = next_row;
         if (BLOCKS == 0) break;
     }
 }

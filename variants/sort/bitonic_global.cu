@@ -25,12 +25,12 @@
 // vector of 2^26 elements is read and written 351 times.
 
 // Return the element as an unsigned number with the same order; all NaNs have one code, after that of infinity.
-__device__ __forceinline__ unsigned code_of(unsigned bits) {
+__device__ __forceinline__ unsigned to_ordered_bits(unsigned bits) {
     if (INTEGERS) return bits ^ 0x80000000u;
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ unsigned bits_of(unsigned code) {
+__device__ __forceinline__ unsigned from_ordered_bits(unsigned code) {
     if (INTEGERS) return code ^ 0x80000000u;
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                 const unsigned high = step == run / 2 ? 2 * (pair - offset) + run - 1 - offset : low + step;
                 if (high >= length) continue;
                 const unsigned a = out[low], b = out[high];
-                if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
+                if (to_ordered_bits(a) > to_ordered_bits(b)) out[low] = b, out[high] = a;
             }
         }
 }

@@ -24,12 +24,12 @@
 // and written 120 times instead of 351 times. Limit: the steps in global memory.
 
 // Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
-__device__ __forceinline__ unsigned code_of(unsigned bits) {
+__device__ __forceinline__ unsigned to_ordered_bits(unsigned bits) {
     if (INTEGERS) return bits ^ 0x80000000u;
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ unsigned bits_of(unsigned code) {
+__device__ __forceinline__ unsigned from_ordered_bits(unsigned code) {
     if (INTEGERS) return code ^ 0x80000000u;
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
@@ -81,21 +81,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                       [&](unsigned low, unsigned high) {
                           if (high >= length) return;
                           const unsigned a = out[low], b = out[high];
-                          if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
+                          if (to_ordered_bits(a) > to_ordered_bits(b)) out[low] = b, out[high] = a;
                       });
             wait_for_grid(arrived, ++round);
         }
         const unsigned* source = run == TILE ? x : out;
         for (unsigned tile = blockIdx.x * TILE; tile < length; tile += gridDim.x * TILE) {
             for (unsigned i = threadIdx.x; i < TILE; i += BLOCK)
-                keys[i] = tile + i < length ? code_of(source[tile + i]) : 0xffffffffu;
+                keys[i] = tile + i < length ? to_ordered_bits(source[tile + i]) : 0xffffffffu;
             __syncthreads();
             if (run == TILE)
                 for (unsigned step = 1; step < TILE; step *= 2) merge_tile(keys, step, true);
             else
                 merge_tile(keys, TILE / 2, false);
             for (unsigned i = threadIdx.x; i < TILE; i += BLOCK)
-                if (tile + i < length) out[tile + i] = bits_of(keys[i]);
+                if (tile + i < length) out[tile + i] = from_ordered_bits(keys[i]);
             __syncthreads();  // before the next tile overwrites the keys
         }
         wait_for_grid(arrived, ++round);

@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(COUNTING)
     for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) block_counts[i] = 0;
     __syncthreads();
     const auto count = [&](Bits bits) {
-        const unsigned code = code_of<INTEGERS>(bits);
+        const unsigned code = to_ordered_bits<INTEGERS>(bits);
 #pragma unroll
         for (int pass = 0; pass < 4; ++pass)
             atomicAdd(block_counts + (pass * DIGITS + (code >> 8 * pass & 255)) * COPIES + threadIdx.x % COPIES, 1u);
@@ -205,7 +205,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     const unsigned thread_base = base + warp * ITEMS * 32 + lane;
     const auto load = [&](int k) {
         const Bits bits = __ldcs(source + thread_base + k * 32);
-        return pass == 0 ? code_of<INTEGERS>(bits) : bits;
+        return pass == 0 ? to_ordered_bits<INTEGERS>(bits) : bits;
     };
     if (whole) {
 #pragma unroll
@@ -269,7 +269,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     __syncthreads();
     const auto scatter = [&](int i) {
         const unsigned key = tile_keys[i];
-        target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
+        target[shifts[key >> shift & 255] + i] = pass == 3 ? from_ordered_bits<INTEGERS>(key) : key;
     };
     if (whole) {
 #pragma unroll

@@ -120,7 +120,7 @@ __device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
 }
 
 __device__ __forceinline__ unsigned load_code(const Bits* source, unsigned i, int pass) {
-    return pass == 0 ? code_of<INTEGERS>(source[i]) : source[i];
+    return pass == 0 ? to_ordered_bits<INTEGERS>(source[i]) : source[i];
 }
 
 // The keys of a block: whole tiles.
@@ -236,14 +236,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             tile_keys[at] = keys[k];
 #else
             if (tile + (warp * ITEMS + k) * 32 + lane < part.end)
-                target[at] = pass == 3 ? bits_of<INTEGERS>(keys[k]) : keys[k];
+                target[at] = pass == 3 ? from_ordered_bits<INTEGERS>(keys[k]) : keys[k];
 #endif
         }
         __syncthreads();
 #if REORDER
         for (int i = threadIdx.x; i < TILE && tile + i < part.end; i += BLOCK) {
             const unsigned key = tile_keys[i];
-            target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
+            target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? from_ordered_bits<INTEGERS>(key) : key;
         }
         __syncthreads();  // all keys are stored before the next tile overwrites them
 #endif

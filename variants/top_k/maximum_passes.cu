@@ -38,12 +38,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const T* row = x + (size_t)blockIdx.x * cols;
     Key last = ~0ull;
     for (int rank = 0; rank < k; ++rank) {
-        Key own = 0;
+        Key thread_best = 0;
         for (int i = threadIdx.x; i < cols; i += BLOCK) {
             const Key key = key_of((float)row[i], i);
-            if (key < last && key > own) own = key;
+            if (key < last && key > thread_best) thread_best = key;
         }
-        largest[threadIdx.x] = own;
+        largest[threadIdx.x] = thread_best;
         __syncthreads();
         for (int distance = BLOCK / 2; distance > 0; distance /= 2) {
             if (threadIdx.x < distance && largest[threadIdx.x + distance] > largest[threadIdx.x])

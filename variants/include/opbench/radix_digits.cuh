@@ -5,13 +5,13 @@ namespace opbench {
 
 // Return the element as an unsigned number with the same order; all NaNs have one code, after that of infinity.
 template <bool integers>
-__device__ __forceinline__ unsigned code_of(unsigned bits) {
+__device__ __forceinline__ unsigned to_ordered_bits(unsigned bits) {
     if (integers) return bits ^ 0x80000000u;
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 template <bool integers>
-__device__ __forceinline__ unsigned bits_of(unsigned code) {
+__device__ __forceinline__ unsigned from_ordered_bits(unsigned code) {
     if (integers) return code ^ 0x80000000u;
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
@@ -28,9 +28,9 @@ __device__ __forceinline__ unsigned lanes_with(unsigned key, int shift) {
     unsigned lanes = 0xffffffffu;
 #pragma unroll
     for (int bit = 0; bit < 8; ++bit) {
-        const unsigned own = opaque(key & 1u << (shift + bit));  // otherwise the compiler would test the bit twice
-        const unsigned others = __ballot_sync(0xffffffffu, own != 0);
-        lanes &= own != 0 ? others : ~others;
+        const unsigned lane_bit = opaque(key & 1u << (shift + bit));  // otherwise the compiler would test the bit twice
+        const unsigned lanes_with_one = __ballot_sync(0xffffffffu, lane_bit != 0);
+        lanes &= lane_bit != 0 ? lanes_with_one : ~lanes_with_one;
     }
     return lanes;
 }
