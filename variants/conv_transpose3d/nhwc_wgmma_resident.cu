@@ -14,6 +14,7 @@
 //     "stride_d == t", "stride_h == r", "stride_w == s", "dilation_d == 1", "dilation_h == 1", "dilation_w == 1",
 //     "padding_d == 0", "padding_h == 0", "padding_w == 0", "output_padding_d == 0", "output_padding_h == 0",
 //     "output_padding_w == 0", "groups == 1", "c % 8 == 0", "k % 64 == 0", "w % 16 == 0", "STAGES >= 2",
+//     "cdiv(t * r * s * k, BN) <= 65535",
 //     "n * d * h * w + BM < 2 ** 31 and n * z * p * q < 2 ** 31 and t * r * s * k + BN < 2 ** 31",
 // ]
 // define.STEPS    = "cdiv(c, 64)"
