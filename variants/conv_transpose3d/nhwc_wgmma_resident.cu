@@ -94,12 +94,12 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         }
     } else {
         registers_up<consumer_registers>();
-        int channel[parts], tap_column[parts], tap_line[parts];
+        int channel[parts], tap_w[parts], tap_line[parts];
 #pragma unroll
         for (int part = 0; part < parts; ++part) {
-            const int own = column + part * 64, tap = own / k;
-            channel[part] = own % k;
-            tap_column[part] = tap % s;
+            const int tap_column = column + part * 64, tap = tap_column / k;
+            channel[part] = tap_column % k;
+            tap_w[part] = tap % s;
             tap_line[part] = (tap / (r * s) * h * r) + tap / s % r;
         }
         const int warp = threadIdx.x / 32 % 4;
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                 const int out_line = (volume * t * h + line - volume * h) * r;  // of tap 0, over n, z and p
                 out_slabs.store_parts(sum[i], [&](unsigned slab, int at) {
                     if (row >= rows || column + at >= columns) return;
-                    store(&map_out, slab, channel[at / 64], tap_column[at / 64], row - line * w,
+                    store(&map_out, slab, channel[at / 64], tap_w[at / 64], row - line * w,
                           out_line + tap_line[at / 64]);
                 });
             }
