@@ -14,7 +14,7 @@ import difflib
 import errno
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 EXIT_OK = 0
@@ -41,17 +41,21 @@ class Location:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something failed: the message and location of an error, as data that processes pass on."""
+    """Why something failed or is unsupported, as data that processes pass on."""
 
     message: str = ""
     location: Location | None = None
+    kind: str = ""
+    """The error's code, such as "launch-limit"; empty for a reason that is no error's."""
+    subject: str = ""
+    """The file, key, node, kernel or rule that is wrong."""
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" if self.location else self.message
 
     def with_prefix(self, prefix: str) -> Reason:
         """Return the same reason with `prefix` before its message, such as "while measured: "."""
-        return Reason(f"{prefix}{self.message}", self.location)
+        return replace(self, message=f"{prefix}{self.message}")
 
 
 MAX_NAMES_LISTED = 6
@@ -173,8 +177,8 @@ class OpbenchError(Exception):
 
     @property
     def reason(self) -> Reason:
-        """Return the message and location as data."""
-        return Reason(self.message, self.location)
+        """Return the message, the location and the meaning as data."""
+        return Reason(self.message, self.location, self.kind, str(self.subject))
 
 
 def _unpickled(error_class: type[OpbenchError], args: tuple[object, ...], fields: dict[str, object]) -> OpbenchError:

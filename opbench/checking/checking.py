@@ -20,7 +20,7 @@ from opbench.checking.huge import check_huge, is_huge
 from opbench.checking.on_device import release_device_cache
 from opbench.checking.outputs import judge_output, memory_damage, why_integers_are_inexact, write_inputs
 from opbench.checking.verdict import Judgement, summarise
-from opbench.errors import EnvironmentFault, UsageError
+from opbench.errors import EnvironmentFault, Reason, UsageError
 from opbench.gpu.compile.resources import launch_resources
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.resources import LaunchResources
@@ -130,23 +130,24 @@ class Session:
 
     # A case -------------------------------------------------------------------------------------------------------
 
-    def unsupported_reason(self, case: Case) -> str | None:
+    def unsupported_reason(self, case: Case) -> Reason | None:
         """Return the reason why the case cannot run here; None if it can."""
         if reason := case.unmet_requirement():
             return reason
         if case.variant.is_library:
             return self._missing_library_module(case)
-        return self.backend.unsupported_reason(case.request())
+        message = self.backend.unsupported_reason(case.request())
+        return Reason(message, kind="unsupported", subject=message) if message else None
 
-    def _missing_library_module(self, case: Case) -> str | None:
+    def _missing_library_module(self, case: Case) -> Reason | None:
         """Return the reason why a library variant cannot run here; None if it can."""
         if not isinstance(self.backend, LibraryBackend):
-            return "calls a GPU library; needs the cuda backend"
+            return Reason("calls a GPU library; needs the cuda backend", kind="needs-cuda")
         for module in case.variant.modules:
             try:
                 importlib.import_module(module)
             except ImportError as error:
-                return f"needs the Python module {module} ({error})"
+                return Reason(f"needs the Python module {module} ({error})", kind="missing-module", subject=module)
         return None
 
     def bind(self, case: Case, prepared: PreparedProblem, traced: bool = False) -> BoundCase:

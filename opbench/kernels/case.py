@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from opbench.errors import UsageError, unknown_name, with_location
+from opbench.errors import Reason, UsageError, unknown_name, with_location
 from opbench.kernels import expression
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, LaunchOrigin
 from opbench.kernels.operator import Operator
@@ -59,7 +59,7 @@ class Case:
         scope = self._scope(1)
         return Tile(**{key: int(self._value(text, scope, "tile", key)) for key, text in self.variant.tile.items()})
 
-    def unmet_requirement(self) -> str | None:
+    def unmet_requirement(self) -> Reason | None:
         """Return the first rule of the variant that the problem violates; None if the variant supports it."""
         return self.variant.unmet_requirement(self.problem, self.config)
 

@@ -236,7 +236,7 @@ class _Search:
             reason = next(
                 (requirement for c in self.wanted if (requirement := self.variant.unmet_requirement(problem, c))), ""
             )
-            self.nearest, self._fewest = NearestProblem(problem, reason), violations
+            self.nearest, self._fewest = NearestProblem(problem, str(reason)), violations
 
     def _candidate_changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
         """Yield changed axes that may satisfy one of the violated rules."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opbench.errors import Location, UsageError, unknown_name, with_location
+from opbench.errors import Location, Reason, UsageError, unknown_name, with_location
 from opbench.kernels import expression
 from opbench.kernels.header_text import header_location
 from opbench.kernels.scalar import Scalar, Struct
@@ -175,7 +175,7 @@ class Variant:
             scope = {**self.defines(scope), **scope}
         return scope
 
-    def unmet_requirement(self, problem: Operator, config: Config) -> str | None:
+    def unmet_requirement(self, problem: Operator, config: Config) -> Reason | None:
         """Return the first requirement that the problem violates, as a reason; None if it violates none."""
         modes = problem.modes()
         for mode in self.supports:
@@ -184,14 +184,16 @@ class Variant:
         for mode, default in modes.items():
             allowed, actual = self.supports.get(mode, (default,)), problem.scope[mode]
             if actual not in allowed:
-                return f"supports {mode} = {' or '.join(allowed)} (here {mode}={actual})"
+                message = f"supports {mode} = {' or '.join(allowed)} (here {mode}={actual})"
+                return Reason(message, kind="requirement", subject=mode)
         scope = self.rule_scope(problem, config)
         for index, rule in enumerate(self.requires):
             with with_location(functools.partial(self.location, "requires", index)):
                 is_met = expression.evaluate(rule, scope)
             if not is_met:
                 actual = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)
-                return f"needs {rule}" + (f" (here {actual})" if actual else "")
+                message = f"needs {rule}" + (f" (here {actual})" if actual else "")
+                return Reason(message, kind="requirement", subject=rule)
         return None
 
 

@@ -24,13 +24,16 @@ Failure = Literal["", "build", "check", "time limit", "gpu build", "measure"]
 """The step in which a case failed."""
 RELAUNCH = "relaunch"
 """The launches of a case that was right once: timed ones, and those of a check without a clock."""
+Fault = tuple[str | int, ...]
+"""A key that is equal for cases with the same fault."""
 GOOD_STATUSES = ("right", "unsupported", "no fault found")
 """The statuses that do not count against a kernel."""
 BAD_STATUSES: tuple[Status, ...] = ("wrong", "failed", "invalid")
 """The statuses that count against a kernel."""
 
 _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
-"""Numbers in a reason that belong to one case; the number of a line, after a colon, belongs to the fault."""
+"""Numbers that belong to one case, in the reason of an older run; the number of a line, after a colon, belongs to the
+fault."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,10 @@ class Result:
     status: Status
     reason: str = ""
     """Why the case is not right: one line for the table."""
+    kind: str = ""
+    """The code of the reason, such as "launch-limit"; empty in older runs and for a verdict with findings."""
+    subject: str = ""
+    """The file, key, kernel or rule of the reason; empty in older runs."""
     failure: Failure = ""
     """The step in which a failed case failed; empty for other cases and in older runs."""
     file: str = ""
@@ -188,8 +195,7 @@ class Result:
             unit=case.unit,
             backend=backend,
             status=status,
-            reason=str(reason),
-            **location_of_reason(reason),
+            **reason_fields(reason),
             flops=problem.flops(),
             compulsory_bytes=problem.bytes(),
             written_bytes=sum(tensor.nbytes for tensor in problem.output_tensors()),
@@ -204,19 +210,14 @@ class Result:
         )
 
     @property
-    def fault(self) -> str:
-        """Return text that is equal for cases with the same fault: kind and location of a finding, or the reason."""
+    def fault(self) -> Fault:
+        """Return the kind and location of the first finding, or of the reason."""
         if self.verdict and self.verdict.findings:
-            first_finding = self.verdict.findings[0]
-            return " ".join(
-                (
-                    first_finding.kind,
-                    f"{first_finding.file}:{first_finding.line}",
-                    first_finding.buffer if not first_finding.line else "",
-                    first_finding.pattern,
-                )
-            )
-        return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
+            first = self.verdict.findings[0]
+            return first.kind, first.file, first.line, first.buffer if not first.line else "", first.pattern
+        if self.kind:
+            return self.failure, self.kind, self.subject, self.file, self.line
+        return (_OWN.sub("#", self.reason.replace(self.problem, "(…)")),)
 
     @property
     def samples_s(self) -> tuple[float, ...]:
@@ -242,18 +243,27 @@ class Result:
         }
 
 
-class ReasonLocation(TypedDict, total=False):
-    """The location of a result's reason, as fields of the result."""
+class ReasonFields(TypedDict):
+    """A reason as fields of a result."""
 
+    reason: str
+    kind: str
+    subject: str
     file: str
     line: int
 
 
-def location_of_reason(reason: Reason | str) -> ReasonLocation:
-    """Return the location in a reason; empty fields if it has none."""
-    if isinstance(reason, str) or reason.location is None:
-        return {}
-    return {"file": str(reason.location.file), "line": reason.location.line}
+def reason_fields(reason: Reason | str) -> ReasonFields:
+    """Return the text, meaning and location of a reason; empty fields for those that it lacks."""
+    data = Reason(reason) if isinstance(reason, str) else reason
+    place = data.location
+    return {
+        "reason": str(reason),
+        "kind": data.kind,
+        "subject": data.subject,
+        "file": str(place.file) if place else "",
+        "line": place.line if place else 0,
+    }
 
 
 def refuting_results(results: Sequence[Result], statuses: Collection[str] = ("wrong",)) -> list[Result]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from opbench._version import __version__
 from opbench.backend.counts import Traffic
 from opbench.backend.environment import Environment
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, Reason
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
@@ -173,7 +173,8 @@ class _WorkerPool:
         if worker.number >= 0:
             self._report("lost", f"{worker.name or worker.address} is gone; its problem is measured again")
         if failed_case is not None:
-            reason = "two workers died while this case ran; the machine or the kernel ended them"
+            message = "two workers died while this case ran; the machine or the kernel ended them"
+            reason = Reason(message, kind="worker-died")
             self._sink.record([(Result.of_case(failed_case, self._options.backend, "failed", reason), None)])
             self._report("lost", f"{failed_case.name} failed")
 

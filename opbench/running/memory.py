@@ -13,7 +13,7 @@ from opbench.backend.findings import headline
 from opbench.checking.memory import MemoryCheckResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
 from opbench.paths import next_command
-from opbench.results.result import Result, Status, Verdict, location_of_reason
+from opbench.results.result import Result, Status, Verdict, reason_fields
 from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import CheckMemory, OpenBackend
 from opbench.running.worker import Worker
@@ -145,7 +145,6 @@ def _result(
         precision="f32",
         backend=backend,
         status=status,
-        reason=str(reason),
-        **location_of_reason(reason),
+        **reason_fields(reason),
         verdict=verdict,
     )

@@ -51,7 +51,7 @@ class RunSettings:
 class CaseFaults:
     """Cases that must not run, each with the reason; all workers share these records."""
 
-    unsupported_reasons: dict[str, str] = field(default_factory=dict)
+    unsupported_reasons: dict[str, Reason] = field(default_factory=dict)
     compile_errors: dict[str, Reason] = field(default_factory=dict)
     """Compiler errors by case."""
     hung_cases: dict[str, str] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class ProblemRun:
                 self._end(slot, case, "failed", self._known.compile_errors[case.name], failure="build")
                 continue
             if earlier := self._known.hung_cases.get(case.variant.id):
-                reason = f"not tried, as {earlier} did not end"
+                reason = Reason(f"not tried, as {earlier} did not end", kind="not-tried", subject=case.variant.id)
                 self._end(slot, case, "failed", reason, failure="time limit")
                 continue
             self._sink.announce("check", case.name)
@@ -208,9 +208,11 @@ class ProblemRun:
             for name, (case, checked) in candidates.items():
                 if wrong := measured.wrong_cases.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong, run=RELAUNCH)
-                    outcomes.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
+                    reason = Reason(wrong, kind=RELAUNCH)
+                    outcomes.append(self._result(slot, case, "wrong", reason, replace(checked, verdict=verdict)))
                 elif refusal := measured.invalid_cases.get(name, ""):
-                    outcomes.append(self._result(slot, case, "invalid", refusal, checked))
+                    reason = Reason(refusal, kind="untimed")
+                    outcomes.append(self._result(slot, case, "invalid", reason, checked))
                 elif not self._settings.measure:
                     outcomes.append(self._unmeasured(slot, case, checked))
                 else:
@@ -270,10 +272,11 @@ class ProblemRun:
         bound_s, bound = lower_bound_s(case, slot.ceilings, measurement.mode)
         if measurement.median_s < bound_s:
             time_text, bound_text = units.time(measurement.median_s), units.time(bound_s)
-            reason = (
+            message = (
                 f"impossible: {time_text} is below the lower bound of {bound_text} from the {bound} peak; "
                 "the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
             )
+            reason = Reason(message, kind="impossible-time", subject=bound)
             return self._result(slot, case, "invalid", reason, checked, measurement)
         return self._result(slot, case, "right", "", checked, measurement)
 

@@ -228,7 +228,7 @@ class CaseUnsupported:
     """A notification that a case needs a feature which this machine lacks."""
 
     index: int
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True)

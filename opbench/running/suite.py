@@ -260,7 +260,7 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
             f"another variant: {catalog.command('list cases', case.problem.name)}",
             kind="unsupported-problem",
             subject=case.name,
-            value=reason,
+            value=reason.subject,
         )
     quick_suite = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
     return replace(
@@ -281,7 +281,7 @@ class _Expansion:
             fitting = [c for c in configs if variant.unmet_requirement(problem, c) is None]
             self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
             if configs and not fitting:
-                reason = variant.unmet_requirement(problem, configs[0]) or ""
+                reason = str(variant.unmet_requirement(problem, configs[0]))
                 names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
                 names += [variant.name] if variant.name not in names else []
             if len(self.cases) > MAX_CASES:

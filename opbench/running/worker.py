@@ -160,7 +160,9 @@ class Worker:
         code = self._process.wait()
         self._process, self._pipe = None, None
         cause, tail = exit_cause(code), _tail(self.log)
-        return WorkerLost(f"the process running it died ({cause})" + (f": {tail}" if tail else ""), value=cause)
+        return WorkerLost(
+            f"the process running it died ({cause})" + (f": {tail}" if tail else ""), subject=cause, value=cause
+        )
 
     def end(self) -> None:
         """End the process for good, from any thread; a thread that waits for an answer gets WorkerLost."""

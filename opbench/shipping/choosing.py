@@ -221,7 +221,7 @@ def _require_shippable(case: Case, gpu: ShipTarget) -> Case:
             f"{next_command('list cases', case.problem.name)}",
             kind="unsupported-problem",
             subject=case.name,
-            value=reason,
+            value=reason.subject,
         )
     require_shippable_variant(case, gpu)
     return case

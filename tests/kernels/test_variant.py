@@ -134,8 +134,8 @@ def test_a_variant_serves_the_modes_that_it_names_and_of_others_the_default(tmp_
     plain, both, odd = (catalog.variant("stored", name) for name in ("plain", "both", "odd"))
     wide, narrow, down = stored.parse("(n=3)"), stored.parse("(n=3,dtype=bf16)"), stored.parse("(n=3,order=down)")
     assert plain.unmet_requirement(wide, {}) is None and both.unmet_requirement(narrow, {}) is None
-    assert plain.unmet_requirement(narrow, {}) == "supports dtype = f32 (here dtype=bf16)"
-    assert both.unmet_requirement(down, {}) == "supports order = up (here order=down)"
+    assert str(plain.unmet_requirement(narrow, {})) == "supports dtype = f32 (here dtype=bf16)"
+    assert str(both.unmet_requirement(down, {})) == "supports order = up (here order=down)"
     with refuses_name("mode", "ordr", "order", where="supports"):
         odd.unmet_requirement(wide, {})
     assert narrow.bytes() == 12 and wide.bytes() == 24

@@ -116,7 +116,8 @@ def test_defines_are_known_to_launch_where_and_requires_and_may_be_words(file: P
     assert dict(case.request().macros) == {
         "BLOCK": "256", "HALF": "128", "LEAST": "256", "PLUS": "0", "TAIL": "1", "WIDE": "1", "HOW": "strided",
     }  # fmt: skip
-    assert large.unmet_requirement(relu.from_axes({"n": 50}), {"BLOCK": 256}) == "needs WIDE (here WIDE=False)"
+    reason = large.unmet_requirement(relu.from_axes({"n": 50}), {"BLOCK": 256})
+    assert reason and (reason.kind, reason.subject) == ("requirement", "WIDE")
 
 
 def test_a_file_is_all_its_variants_and_each_by_name(file: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class CompilingWorker(FakeWorker):
         if isinstance(request, FindUnsupported):
             for index, packed in enumerate(request.cases):
                 if packed.variant == "torch":
-                    on_notification(CaseUnsupported(index, "no such library here"))
+                    on_notification(CaseUnsupported(index, Reason("no such library here")))
             return None
         if isinstance(request, BuildAhead):
             self._build(request, on_notification)

@@ -81,7 +81,7 @@ class FakeWorker(Worker):
                 if case.variant.name in self.broken:
                     on_notification(ModuleBuilt([index], Reason("no", Location(Path("broken.cu"), 1))))
                 if case.variant.is_library:
-                    on_notification(CaseUnsupported(index, "no such library here"))
+                    on_notification(CaseUnsupported(index, Reason("no such library here")))
             return None
         assert isinstance(request, MeasureCases)
         clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
