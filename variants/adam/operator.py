@@ -27,7 +27,7 @@ class Adam(Operator):
     decay: str = "none"
     copy: str = "none"
 
-    special_inputs = {"gradient": ("zeros", "far"), "moment1": ("zeros",), "moment2": ("zeros",)}
+    special_inputs = {"gradient": ("zeros", "far", "nan"), "moment1": ("zeros",), "moment2": ("zeros",)}
     choices = {"decay": ("none", "coupled", "decoupled"), "copy": ("none", "bf16")}
     library = "torch"
     inputs = {"parameter": "n", "gradient": "n", "moment1": "n", "moment2": "n", "rates": "4", "hyper": "4"}

@@ -29,7 +29,7 @@ class AvgPool2d(Pool2dGeometry):
     layout: str = "nchw"
     dtype: str = "f32"
 
-    special_inputs = {"x": ("far", "infinite", "masked")}
+    special_inputs = {"x": ("far", "infinite", "masked", "nan")}
     choices = {"divisor": ("window", "inside"), "layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16")}
     degree = 1
     library = "torch"

@@ -31,7 +31,7 @@ class AvgPool3d(Pool3dGeometry):
     divisor: str = "window"
     dtype: str = "f32"
 
-    special_inputs = {"x": ("far", "infinite", "masked")}
+    special_inputs = {"x": ("far", "infinite", "masked", "nan")}
     choices = {"divisor": ("window", "inside"), "dtype": ("f32", "bf16")}
     degree = 1
     linear_in = ("x",)

@@ -17,7 +17,7 @@ class GlobalNorm(Operator):
 
     n: int
 
-    special_inputs = {"gradient": ("zeros", "far")}
+    special_inputs = {"gradient": ("zeros", "far", "nan")}
     role = "training step"
     inputs = {"gradient": "n", "limit": "1"}
     outputs = {"norm": "1", "factor": "1"}

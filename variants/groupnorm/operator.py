@@ -31,7 +31,7 @@ class GroupNorm(GroupNormGeometry):
     epsilon: ClassVar[float] = 1e-5
     offset: ClassVar[float] = 100.0
     """The mean of every second group's inputs, whose deviation is 1: E[x²] - E[x]² would lose it."""
-    special_inputs = {"x": ("zeros", "level", "far")}
+    special_inputs = {"x": ("zeros", "level", "far", "nan")}
     choices = {"layout": ("nchw", "nhwc"), "dtype": ("f32", "bf16"), "activation": ("none", "silu")}
     library = "torch"
     integers_exact = False  # square roots are not whole

@@ -24,7 +24,7 @@ class HingeLoss(MeanLoss):
     micro: int = 1
     dtype: str = "f32"
 
-    special_inputs = {"x": ("ties", "far")}
+    special_inputs = {"x": ("ties", "far", "nan")}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"x": "rows cols", "target": "cols"}
     library = "torch"

@@ -40,7 +40,7 @@ typedef float T;
 __device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
     const float margin = 1.0f - x * target;
     slope = margin >= 0.0f ? -scale * target : 0.0f;
-    return fmaxf(margin, 0.0f);
+    return margin < 0.0f ? 0.0f : margin;  // fmaxf would lose NaN
 }
 
 // Return the sum of `value` over the block, added in a fixed order, in thread 0.

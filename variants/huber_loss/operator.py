@@ -22,7 +22,7 @@ class HuberLoss(MeanLoss):
     micro: int = 1
     dtype: str = "f32"
 
-    special_inputs = {"x": ("ties", "far"), "target": ("ties",)}
+    special_inputs = {"x": ("ties", "far", "nan"), "target": ("ties",)}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"x": "n", "target": "n"}
     library = "torch"

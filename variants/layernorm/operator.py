@@ -27,7 +27,7 @@ class LayerNorm(Operator):
     epsilon: ClassVar[float] = 1e-5
     offset: ClassVar[float] = 100.0
     """The mean of every second row's inputs, whose deviation is 1: E[x²] - E[x]² would lose it."""
-    special_inputs = {"x": ("zeros", "level", "far")}
+    special_inputs = {"x": ("zeros", "level", "far", "nan")}
     choices = {"dtype": ("f32", "bf16"), "residual": ("none", "add")}
     library = "torch"
     integers_exact = False  # square roots are not whole

@@ -35,7 +35,7 @@ class Normalize(Operator):
 
     epsilon: ClassVar[float] = 1e-5
     choices = {"norm": tuple(NORMS), "dtype": ("f32", "bf16")}
-    special_inputs = {"x": ("level", "far")}
+    special_inputs = {"x": ("level", "far", "nan")}
     integers_exact = False  # quotients are not whole
     inputs = {"x": "outer axis inner"}
     outputs = {"out": "outer axis inner"}

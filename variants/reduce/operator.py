@@ -67,8 +67,8 @@ class Reduce(Operator):
         if self.selects:
             return {"x": ("ties", "zeros", "level", "tiny", "far", "infinite", "masked", "finite_mask", "nan")}
         if self.op in ("sum", "mean"):
-            return {"x": ("zeros", "masked")}
-        return {"x": ("zeros",) if self.op == "prod" else ("zeros", "infinite")}
+            return {"x": ("zeros", "masked", "nan")}
+        return {"x": ("zeros", "nan") if self.op == "prod" else ("zeros", "infinite", "nan")}
 
     @property
     def degree(self) -> int | None:

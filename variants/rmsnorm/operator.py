@@ -25,7 +25,7 @@ class RmsNorm(Operator):
     residual: str = "none"
 
     epsilon: ClassVar[float] = 1e-5
-    special_inputs = {"x": ("zeros", "level", "far")}
+    special_inputs = {"x": ("zeros", "level", "far", "nan")}
     choices = {"dtype": ("f32", "bf16"), "residual": ("none", "add")}
     library = "torch"
     integers_exact = False  # square roots are not whole

@@ -56,8 +56,8 @@ class Scan(Operator):
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
-        """Return zeros; -infinity stays in a sum and makes a product with 0 undefined."""
-        return {"x": ("zeros", "masked") if self.op == "sum" else ("zeros",)}
+        """Return zeros and NaN; -infinity stays in a sum and makes a product with 0 undefined."""
+        return {"x": ("zeros", "masked", "nan") if self.op == "sum" else ("zeros", "nan")}
 
     @property
     def degree(self) -> int | None:

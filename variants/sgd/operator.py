@@ -26,7 +26,7 @@ class Sgd(Operator):
     momentum: str = "no"
     copy: str = "none"
 
-    special_inputs = {"gradient": ("zeros", "far")}
+    special_inputs = {"gradient": ("zeros", "far", "nan")}
     choices = {"momentum": ("no", "yes"), "copy": ("none", "bf16")}
     library = "torch"
     integers_exact = False  # rates are not whole

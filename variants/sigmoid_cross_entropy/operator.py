@@ -25,7 +25,7 @@ class SigmoidCrossEntropy(MeanLoss):
     micro: int = 1
     dtype: str = "f32"
 
-    special_inputs = {"logits": ("zeros", "far")}
+    special_inputs = {"logits": ("zeros", "far", "nan")}
     choices = {"dtype": ("f32", "bf16")}
     inputs = {"logits": "n", "target": "n"}
     outputs = {"loss": "1", "dlogits": "n"}

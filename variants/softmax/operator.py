@@ -25,7 +25,7 @@ class Softmax(Operator):
     log: str = "no"
     dtype: str = "f32"
 
-    special_inputs = {"x": ("ties", "level", "far", "masked", "finite_mask")}
+    special_inputs = {"x": ("ties", "level", "far", "masked", "finite_mask", "nan")}
     choices = {"log": ("no", "yes"), "dtype": ("f32", "bf16", "f64")}
     inputs = {"x": "rows cols"}
     outputs = {"out": "rows cols"}

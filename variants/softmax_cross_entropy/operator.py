@@ -31,7 +31,7 @@ class SoftmaxCrossEntropy(MeanLoss):
     dtype: str = "f32"
     gradient: str = "yes"
 
-    special_inputs = {"logits": ("ties", "level", "far", "masked")}
+    special_inputs = {"logits": ("ties", "level", "far", "masked", "nan")}
     choices = {"dtype": ("f32", "bf16"), "gradient": ("yes", "no")}
     library = "torch"
     inputs = {"logits": "rows cols", "labels": "rows"}

@@ -17,7 +17,7 @@ class Sum(Operator):
     n: int
     dtype: str = "f32"
 
-    special_inputs = {"x": ("zeros", "tiny", "far", "masked")}
+    special_inputs = {"x": ("zeros", "tiny", "far", "masked", "nan")}
     choices = {"dtype": ("f32", "i32", "f64")}
     degree = 1
     inputs = {"x": "n"}

@@ -26,6 +26,7 @@ class TripletMarginLoss(MeanLoss):
     dtype: str = "f32"
 
     epsilon: ClassVar[float] = 1e-6
+    special_inputs = {"anchor": ("nan",)}
     choices = {"dtype": ("f32", "bf16")}
     library = "torch"
     integers_exact = False  # roots are not whole

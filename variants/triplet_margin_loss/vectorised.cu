@@ -38,9 +38,9 @@ __device__ __forceinline__ float difference(float x, float y) { return x - y + 1
 // Return the loss of a row; store the factors of its differences in the gradient in `near` and `far`.
 __device__ __forceinline__ float loss_of_row(float positive, float negative, float scale, float& near, float& far) {
     const float loss = 1.0f + positive - negative;
-    near = loss >= 0.0f && positive > 0.0f ? scale / positive : 0.0f;
-    far = loss >= 0.0f && negative > 0.0f ? scale / negative : 0.0f;
-    return fmaxf(loss, 0.0f);
+    near = loss < 0.0f || positive <= 0.0f ? 0.0f : scale / positive;
+    far = loss < 0.0f || negative <= 0.0f ? 0.0f : scale / negative;
+    return loss < 0.0f ? 0.0f : loss;  // fmaxf would lose NaN
 }
 
 // Return the sum of `value` over the block, added in a fixed order, in thread 0.
