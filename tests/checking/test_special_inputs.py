@@ -148,11 +148,11 @@ def test_paths_that_only_special_inputs_take_are_traced(tmp_path: Path, name: st
 def test_a_thread_that_sees_only_masked_elements_rescales_its_sum(tmp_path: Path) -> None:
     """A thread whose elements are all the lowest number took its maximum for the initial value."""
     source = (ROOT / "variants" / "softmax" / "online.cu").read_text()
-    rescale = "    sum *= __expf(own - largest);"
+    rescale = "    sum *= __expf(thread_max - largest);"
     assert source.count(rescale) == 1
     path = tmp_path / "guarded.cu"
     source = source.replace("// /// opbench\n", '// /// opbench\n// operator = "softmax"\n', 1)
-    path.write_text(source.replace(rescale, rescale.replace("sum", "if (own > lowest) sum", 1)))
+    path.write_text(source.replace(rescale, rescale.replace("sum", "if (thread_max > lowest) sum", 1)))
     results = api.check([path], backend="cpu", problems=["(rows=2,cols=300)"], cpu_only=True)
     assert results and {result.status for result in results} == {"wrong"}
     assert {result.verdict.run for result in results if result.verdict} == {"finite_mask"}
