@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
 from opbench.paths import shipped_folder
+from opbench.report.linked_table import LinkedRow, LinkedTable
 from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
 from opbench.report.run.sections import chart_name, sections
 from opbench.report.terminal import rate_text
@@ -39,7 +39,7 @@ def ladder_readme(
     """
     variants = in_teaching_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
-    measured = _problems(operator, runs, {variant.name for variant in variants})
+    measured = measured_problems(operator, runs, {variant.name for variant in variants})
     lines += _variants(variants, measured, layouts)
     for run, problem, measured_rows in measured:
         # The chart of the first problem, which has the most variants, is enough: every problem has a table.
@@ -56,31 +56,29 @@ def ladder_readme(
     return "\n".join(lines) + "\n"
 
 
-def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
-    """Return the Markdown table for variants/README.md: each ladder's start, its best variant, and the library."""
-    cells_by_operator = []
+def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> LinkedTable:
+    """Return the table for variants/README.md: each ladder's start, its best variant, and the library."""
+    table_rows = []
     for operator in operators:
         problems_with_own = [
             (run, problem, [row for row in measured_rows if not row.library])
-            for run, problem, measured_rows in _problems(operator, runs)
+            for run, problem, measured_rows in measured_problems(operator, runs)
         ]
         for run, problem, own_rows in [measured for measured in problems_with_own if measured[2]][:1]:
             best = min(own_rows, key=lambda r: r.time_s or math.inf)
             start_s, gpu = _simplest_variant_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
-            cells_by_operator.append(
-                [
-                    f"[{operator}]({operator}/README.md)",
-                    gpu,
-                    f"`{problem}`",
-                    units.time(start_s),
-                    f"`{best.variant}`",
-                    f"{units.time(best.time_s)}, {rate_text(best)}",
-                    _share(best),
-                    units.ratio(start_s / best.time_s if best.time_s else None),
-                    units.ratio(best.speedups.over_library),
-                ]
+            cells = (
+                gpu,
+                f"`{problem}`",
+                units.time(start_s),
+                f"`{best.variant}`",
+                f"{units.time(best.time_s)}, {rate_text(best)}",
+                _share(best),
+                units.ratio(start_s / best.time_s if best.time_s else None),
+                units.ratio(best.speedups.over_library),
             )
-    return "\n".join(markdown_table(OVERVIEW_HEADINGS, cells_by_operator, left=(0, 1, 2, 4))) + "\n"
+            table_rows.append(LinkedRow(operator, f"{operator}/README.md", cells))
+    return LinkedTable(OVERVIEW_HEADINGS, table_rows, left=(0, 1, 2, 4))
 
 
 def _simplest_variant_s(measured_rows: Sequence[Row]) -> float:
@@ -97,21 +95,6 @@ def _share(row: Row, mark: str = "") -> str:
         return "–"
     limit = "memory" if row.bound == "memory" else row.unit
     return f"{units.percent(row.peak_share)} ({limit}){mark}"
-
-
-def with_overview(text: str, table: str, marker: str) -> str:
-    """Return a document with the table between its two markers replaced; without markers, the document unchanged."""
-    return re.sub(_marker_pattern(marker), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
-
-
-def table_of(text: str, marker: str) -> str:
-    """Return the table between a document's two markers; "" without markers."""
-    match = re.search(_marker_pattern(marker), text, flags=re.DOTALL)
-    return match[2] if match else ""
-
-
-def _marker_pattern(marker: str) -> str:
-    return rf"(<!-- {marker}: .*? -->\n)(.*?)(<!-- /{marker} -->)"
 
 
 def in_teaching_order(variants: Sequence[Variant]) -> list[Variant]:
@@ -147,7 +130,7 @@ def _introduction(operator: str, variants: Sequence[Variant]) -> str:
     return f"`{operator}` has {count}.{ladder_text}{library_text}"
 
 
-def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str] = ()) -> list[MeasuredRun]:
+def measured_problems(operator: str, runs: Sequence[Run], variant_names: Collection[str] = ()) -> list[MeasuredRun]:
     """Choose at most three problems with times: first the one with the most variants, then those that add most
     variants. Of problems with equally many variants, those on the GPU of the first run come first.
 

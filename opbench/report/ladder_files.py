@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
-from opbench.report.ladder import ladder_readme, ladders_overview, table_of, with_overview
+from opbench.report.ladder import ladder_readme, ladders_overview, measured_problems
+from opbench.report.linked_table import LinkedTable, with_rows
 from opbench.results.files import Run, read_content, run_file, run_files
 from opbench.results.rows import rows
 
@@ -33,11 +34,11 @@ class LadderFiles:
 
 
 class DocumentTable(NamedTuple):
-    """A table in a document, between two comments with the table's name."""
+    """A table in a document."""
 
     path: Path
     name: str
-    table: str
+    table: LinkedTable
 
 
 def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequence[DocumentTable]) -> LadderFiles:
@@ -66,9 +67,9 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
         layouts = catalog.operator(name).choices.get("layout", ())
         text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
         measured_here = {(problem, variant) for operator, problem, variant in all_measured if operator == name}
-        lost_rows = {
-            cell for cell in _lost_rows(current_text, text, measured_here) if cell[1] in {v.name for v in variants}
-        }
+        names = {variant.name for variant in variants}
+        shown = {(problem, row.variant) for _, problem, group in measured_problems(name, runs, names) for row in group}
+        lost_rows = {cell for cell in _lost_rows(current_text, shown, measured_here) if cell[1] in names}
         if lost_rows:
             files.refusals[path] = _lost_rows_text(lost_rows, current_text, root)
         else:
@@ -92,9 +93,8 @@ def measured_cells(text: str) -> set[ProblemVariant]:
     return cells
 
 
-def _lost_rows(old_text: str, new_text: str, measured: set[ProblemVariant]) -> set[ProblemVariant]:
-    """Return the rows of the old text that the new text lacks, except for problems that these runs measured again."""
-    new_cells = measured_cells(new_text)
+def _lost_rows(old_text: str, new_cells: set[ProblemVariant], measured: set[ProblemVariant]) -> set[ProblemVariant]:
+    """Return the rows of the old text that the new one lacks, except for problems that these runs measured again."""
     problems = {problem for problem, _ in new_cells}
     return {cell for cell in measured_cells(old_text) - new_cells if cell[0] in problems or cell not in measured}
 
@@ -127,43 +127,11 @@ def _add_overviews(
     files: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], tables: Sequence[DocumentTable]
 ) -> None:
     """Add the tables over all runs; a row of another run stays while the file that it links to exists."""
-    ladders = ladders_overview(operators, runs) if runs else ""
-    for path, marker, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
+    ladders = ladders_overview(operators, runs)
+    for path, name, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
-        if text and table:
-            files.texts[path] = with_overview(text, _merged_rows(table_of(text, marker), table, path.parent), marker)
-
-
-def _merged_rows(old_text: str, new_text: str, folder: Path) -> str:
-    """Merge a table's new rows with old rows that the new table lacks, sorted by name.
-
-    Old rows are dropped if the columns differ or their link, relative to `folder`, no longer exists.
-    """
-    heading_lines, new_rows = new_text.splitlines()[:2], _row_by_name(new_text)
-    if old_text.splitlines()[:2] != heading_lines:
-        return new_text
-    kept_rows = {
-        name: line
-        for name, line in _row_by_name(old_text).items()
-        if name not in new_rows and _target(line, folder).exists()
-    }
-
-    def numbers_in_order(name: str) -> list[tuple[bool, int, str]]:
-        return [
-            (digits_or_text.isdigit(), int(digits_or_text) if digits_or_text.isdigit() else 0, digits_or_text)
-            for digits_or_text in re.split(r"(\d+)", name)
-        ]
-
-    row_names = sorted(kept_rows | new_rows, key=numbers_in_order)
-    return "\n".join([*heading_lines, *((kept_rows | new_rows)[name] for name in row_names)]) + "\n"
-
-
-def _row_by_name(table: str) -> dict[str, str]:
-    return {line[3 : line.index("]")]: line for line in table.splitlines() if line.startswith("| [")}
-
-
-def _target(line: str, folder: Path) -> Path:
-    return folder / line[line.index("](") + 2 : line.index(")")]
+        if text and table.rows:
+            files.texts[path] = with_rows(text, name, table, path.parent)
 
 
 def _read(path: Path) -> str:

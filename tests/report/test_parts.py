@@ -212,8 +212,8 @@ def test_of_two_runs_of_a_problem_the_ladder_shows_the_one_with_more_variants() 
         assert "Measured on NVIDIA H200" in text and "H100" not in text
     alike = run([result("naive", 5e-3)])
     assert "Measured on NVIDIA H100" in ladder_readme("relu", "", LADDER, [fewer, alike]), "of equal ones the first"
-    rows_of_table = [line.split(" | ")[:2] for line in ladders_overview(["relu"], [fewer, more]).splitlines()[2:]]
-    assert rows_of_table == [["| [relu](relu/README.md)", "H200"]]
+    (row,) = ladders_overview(["relu"], [fewer, more]).rows
+    assert (row.name, row.target, row.cells[0]) == ("relu", "relu/README.md", "H200")
 
 
 def test_the_ladder_shows_three_problems_and_every_variant() -> None:

@@ -13,7 +13,7 @@ from opbench.networks.records.training import TrainingRecord, is_training, read_
 from opbench.networks.report import phrases
 from opbench.networks.report.training_comparison import opbench_bytes, step_peers
 from opbench.report.ladder_files import DocumentTable
-from opbench.tables import markdown_table
+from opbench.report.linked_table import LinkedRow, LinkedTable
 
 HEADINGS = (
     *("GPU time", "fastest PyTorch", "speedup", "wall time of one call", "PyTorch's wall time"),
@@ -58,7 +58,7 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
     ]
 
 
-def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = False) -> str:
+def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = False) -> LinkedTable:
     """Return the table of all networks that were timed together with PyTorch.
 
     A row shows the GPU time of both sides as one CUDA graph, then one call from Python, which `brief` leaves
@@ -72,12 +72,12 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
     return _table(BRIEF_HEADINGS if brief else HEADINGS, rows, shared_gpu)
 
 
-def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> list[str]:
-    """Return the cells of a network; empty if it was not timed together with PyTorch."""
+def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> LinkedRow | None:
+    """Return the row of a network; None if it was not timed together with PyTorch."""
     peer_times, total = phrases.compared_peers(record), record.total
     best = phrases.fastest_peer(peer_times)
     if not total or not best or not best.measured or not best.ratio:
-        return []
+        return None
     host_times = [peer.host for peer in peer_times if peer.host]
     smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
@@ -85,17 +85,18 @@ def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str)
         units.time(best.measured.median_s),
         min(host_times, key=lambda t: t.median_s, default=None),
     )
-    return [
-        _link((record.network, images_per_run(record), record.precision), record, shared_gpu, folder, base),
+    cells = (
         f"**{units.time(total.median_s)}**",
         torch_time if brief else f"{torch_time} ({best.name})",
         units.ratio(best.ratio.value),
         *(() if brief else (_median(record.host), _median(fastest_call))),
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
-    ]
+    )
+    name = _run_name((record.network, images_per_run(record), record.precision), record, shared_gpu)
+    return LinkedRow(name, _relative_link(folder, base), cells)
 
 
-def trainings_overview(folders: Sequence[Path], base: Path) -> str:
+def trainings_overview(folders: Sequence[Path], base: Path) -> LinkedTable:
     """Return the table of all trainings whose step was timed together with PyTorch's.
 
     Times are of steps back to back, each step one CUDA graph. A training whose first step differs from
@@ -108,28 +109,29 @@ def trainings_overview(folders: Sequence[Path], base: Path) -> str:
     return _table(TRAININGS_HEADINGS, rows, shared_gpu)
 
 
-def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> list[str]:
-    """Return the cells of a training; empty if its step was not compared with PyTorch's."""
+def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> LinkedRow | None:
+    """Return the row of a training; None if its step was not compared with PyTorch's."""
     peers, step = step_peers(record), record.times.hot
     best = phrases.fastest_peer(peers)
     if not step or not best or not best.measured or not best.ratio:
-        return []
+        return None
     least_bytes = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
     is_same_step = record.comparison is not None and record.comparison.first_step.right
-    return [
-        _link((record.network, record.batch, record.precision), record, shared_gpu, folder, base),
+    cells = (
         f"**{units.time(step.median_s)}**",
         f"{units.time(best.measured.median_s)} ({best.name})",
         units.ratio(best.ratio.value) if is_same_step else "– (the first steps differ)",
         f"{record.batch / step.median_s:,.0f}",
         units.percent(opbench_bytes(record) / least_bytes) if least_bytes else "–",
-    ]
+    )
+    name = _run_name((record.network, record.batch, record.precision), record, shared_gpu)
+    return LinkedRow(name, _relative_link(folder, base), cells)
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], shared_gpu: str) -> str:
-    """Return a table; empty without rows. The first column's title names the GPU of all rows."""
+def _table(headings: Sequence[str], rows: Sequence[LinkedRow], shared_gpu: str) -> LinkedTable:
+    """Return a table whose first column's title names the GPU of all rows."""
     first = f"network, batch, precision ({shared_gpu})" if shared_gpu else "network, batch, precision, GPU"
-    return "\n".join(markdown_table((first, *headings), rows)) + "\n" if rows else ""
+    return LinkedTable((first, *headings), rows)
 
 
 def _gpu_model(record: Record | TrainingRecord) -> str:
@@ -143,13 +145,14 @@ def _shared_gpu(records: Sequence[Record | TrainingRecord]) -> str:
     return models.pop() if len(models) == 1 else ""
 
 
-def _link(
-    name_parts: Sequence[str | int | None], record: Record | TrainingRecord, shared_gpu: str, folder: Path, base: Path
-) -> str:
-    """Return a Markdown link to a run; its text is `name_parts`, and the GPU model if the rows share none."""
+def _run_name(parts: Sequence[str | int | None], record: Record | TrainingRecord, shared_gpu: str) -> str:
+    """Return the name of a run: `parts`, and the GPU model if the rows share none."""
     model = "" if shared_gpu else _gpu_model(record)
-    name = " ".join(str(name_part) for name_part in (*name_parts, model) if name_part)
-    return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"
+    return " ".join(str(part) for part in (*parts, model) if part)
+
+
+def _relative_link(folder: Path, base: Path) -> str:
+    return Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()
 
 
 def _median(times: Times | None) -> str:
