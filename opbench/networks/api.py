@@ -54,8 +54,9 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
         return report.figures(run, gpu)
     from opbench.networks.report.attribution import waterfall_chart
     from opbench.networks.report.figures import memory_chart, timeline_chart
+    from opbench.report.charts.svg import report_style
 
-    with report.report_style():
+    with report_style():
         record = read_network(run.folder)
         charts = {"timeline": timeline_chart, "memory": memory_chart, "attribution": waterfall_chart}
         return report.draw_figures({name: draw(record) for name, draw in charts.items()})

@@ -4,9 +4,7 @@ table of its variants in Markdown, the ladder.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -47,7 +45,7 @@ def write_report(
     run on the CPU it is computed from the counts.
     """
     from opbench.report.charts.libraries import against_libraries_chart
-    from opbench.report.charts.svg import to_png
+    from opbench.report.charts.svg import report_style, to_png
     from opbench.report.run.listing import listings
     from opbench.report.run.page import PageContext, render
     from opbench.report.template import write_files
@@ -95,6 +93,7 @@ def write_report(
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     """Return the matplotlib figures of a run's report by name, such as "matmul-1"."""
     from opbench.report.charts.libraries import against_libraries_chart
+    from opbench.report.charts.svg import report_style
 
     with report_style():
         all_sections = sections(rows(run, gpu))
@@ -127,19 +126,6 @@ def _known_peaks(run: Run, gpu: str) -> tuple[Peaks | None, Peaks | None, Peaks 
     measured = None if on_cpu else run.ceilings
     device = run.header.environment.gpu or (measured.gpu if measured else "")
     return measured, datasheet(gpu if on_cpu else device), committed_ceilings(gpu) if on_cpu else None
-
-
-@contextmanager
-def report_style() -> Iterator[None]:
-    """Draw figures inside the `with` block in the report's matplotlib style."""
-    import matplotlib
-
-    from opbench.report.charts.svg import STYLE
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
 
 
 def _charts(

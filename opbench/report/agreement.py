@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbench import units
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
-from opbench.report.charts.svg import STYLE, to_png, to_svg
+from opbench.report.charts.svg import report_style, to_png, to_svg
 from opbench.report.template import OTHER_FOLDER, render_template, write_files
 from opbench.results.agreement import (
     CLOSE_ERROR,
@@ -79,10 +78,7 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
 
     `source` describes the origin of the counts.
     """
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with report_style():
         chart = scatter_chart(agreement.comparisons)
         svg = to_svg(chart.figure, "agreement", chart.title, chart.description, chart.points)
         png = to_png(chart.figure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from opbench import units
 from opbench.records import plain_name, read_record, stored_file
 from opbench.report.bars import Bar, scaled
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
-from opbench.report.charts.svg import STYLE, to_png, to_svg
+from opbench.report.charts.svg import report_style, to_png, to_svg
 from opbench.report.template import OTHER_FOLDER, render_template, write_files
 from opbench.results.selftest import (
     AS_COMPARE,
@@ -136,10 +135,7 @@ def read_selftest(folder: Path) -> Selftest:
 
 def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
     """Write selftest.html, selftest.png and selftest.json into a folder; return the files, the page first."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with report_style():
         chart = detection_chart(outcome)
         svg = to_svg(chart.figure, "selftest", chart.title, chart.description, chart.points) if chart else ""
         png = to_png(chart.figure) if chart else b""

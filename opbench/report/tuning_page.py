@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 
 from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
-from opbench.report.charts.svg import STYLE
+from opbench.report.charts.svg import report_style
 from opbench.report.template import render_template, write_page
 from opbench.report.tuning import count_ties, finals_bars, finals_rows, head, summary, verdict
 from opbench.results.files import Run
@@ -32,10 +31,7 @@ MAX_TICKS = 12
 
 def write_tuning(tuning: Tuning, run: Run | None) -> Path:
     """Write tune.html into the folder of the search; return its path."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with report_style():
         charts = [chart.template_values(chart.name) for chart in _draw_charts(tuning)]
     page = render_template(
         "tuning.html.j2",

@@ -316,8 +316,7 @@ def _exclusion_reason(result: Result, catalog: Catalog) -> str:
 def _time(result: Result, run: Run, path: Path) -> BookTime:
     measured = result.measurement
     assert measured
-    offset_s = measured.offset_s or 0.0
-    median, low, high = (max(1e-9, t - offset_s) for t in (measured.median_s, measured.low_s, measured.high_s))
+    median, low, high = measured.interval_without_offset_s
     return BookTime(
         result.case,
         median,

@@ -15,7 +15,6 @@ from opbench._version import __version__
 from opbench.backend.counts import Traffic
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, Reason
-from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.records import from_json
@@ -29,9 +28,9 @@ from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
 from opbench.running.problem import RunSettings
 from opbench.running.progress import OnProgress, Progress
-from opbench.running.protocol import OpenBackend, iterate_problems
+from opbench.running.protocol import iterate_problems
 from opbench.running.remote import WorkerDescription
-from opbench.running.runner import RunEnded, RunResults, slowest_first
+from opbench.running.runner import RunEnded, RunResults, backend_to_open, slowest_first
 from opbench.running.suite import Suite
 
 if TYPE_CHECKING:
@@ -83,11 +82,9 @@ class _WorkerPool:
         from distributed import Queue
 
         self._suite, self._options, self._client, self._wait_s, self._sink = suite, options, client, wait_s, sink
-        modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
-        limits = modelled_gpu.limits if modelled_gpu else None
         self._remote_run = remote.RemoteRun(
             f"opbench-{uuid.uuid4().hex}",
-            OpenBackend(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
+            backend_to_open(suite, options),
             RunSettings(options.backend, options.measure, suite.time_limit_s, suite.timing, options.processes),
             options.backend == "cuda" and options.measure,
             __version__,

@@ -139,19 +139,7 @@ def run_suite(
     with RunFile(suite, options) as file:
         # Called before this run starts a worker, because the probes start their own workers.
         device_ceilings = find_ceilings(options.devices) if find_ceilings else []
-        # On the cpu, grids and caches are those of the named GPU, so its traffic is counted.
-        modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
-        limits = modelled_gpu.limits if modelled_gpu else None
-        opening = OpenBackend(
-            options.backend,
-            options.roots,
-            options.seed,
-            limits,
-            suite.traced_work,
-            options.capability,
-            options.secret,
-            options.untrusted,
-        )
+        opening = backend_to_open(suite, options)
         slots = _worker_slots(opening, options)
         for slot, ceilings in zip(slots, device_ceilings, strict=False):
             slot.ceilings = ceilings
@@ -174,6 +162,22 @@ def run_suite(
         finally:
             state.stop()
         return file.run()
+
+
+def backend_to_open(suite: Suite, options: RunSetup) -> OpenBackend:
+    """Return the request with which each worker of a run opens its backend."""
+    # On the cpu, grids and caches are those of the named GPU, so its traffic is counted.
+    modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
+    return OpenBackend(
+        options.backend,
+        options.roots,
+        options.seed,
+        modelled_gpu.limits if modelled_gpu else None,
+        suite.traced_work,
+        options.capability,
+        options.secret,
+        options.untrusted,
+    )
 
 
 def _worker_slots(opening: OpenBackend, options: RunSetup) -> list[WorkerSlot]:

@@ -79,6 +79,13 @@ class Measurement:
     """The number of the process that took each sample, from 0; empty for a single process."""
 
     @property
+    def interval_without_offset_s(self) -> tuple[float, float, float]:
+        """Return the median and its interval without the clock's offset, if it is known; each at least 1 ns."""
+        offset_s = self.offset_s or 0.0
+        median_s, low_s, high_s = (max(1e-9, t - offset_s) for t in (self.median_s, self.low_s, self.high_s))
+        return median_s, low_s, high_s
+
+    @property
     def sample_clocks_hz(self) -> list[float]:
         """Return the SM clock at each sample, from its time stamps or interpolated between two readings.
 

@@ -188,6 +188,21 @@ class Assembly:
             )
         return self.pool(name, "avgpool2d", image, (h // size[0], w // size[1]), None, 0)
 
+    def mean_of_pixels(self, name: str, x: Operand, axes: Sequence[int], keep_axes: bool) -> Operand:
+        """Add a mean, which must be over the two axes of an image's pixels."""
+        image = self.value(x)
+        positive_axes = sorted(axis % len(image.shape) for axis in axes)
+        if positive_axes != [2, 3] or len(image.shape) != 4:
+            raise self.unsupported(
+                f"a mean over axes {positive_axes} of a value with {len(image.shape)} axes is not supported; use the "
+                "mean over axes 2 and 3 of a value with the axes n, c, h, w",
+                "other-axis",
+                positive_axes,
+            )
+        if keep_axes:
+            return self.pool_to_size(name, image, (1, 1))
+        return self.reshape(name, self.pool_to_size(f"{name}.pooled", image, (1, 1)), image.shape[:2])
+
     def upsample(self, name: str, x: Operand, height: float, width: float, mode: str) -> Value:
         """Add an upsampling to `height` and `width`, both by the same integer factor."""
         image = self.value(x)

@@ -238,16 +238,7 @@ def _adaptive_avg_pool2d(assembly: Assembly, name: str, arguments: Arguments) ->
 
 def _mean(assembly: Assembly, name: str, arguments: Arguments) -> Operand:
     """Add a mean over all pixels of an image."""
-    image = assembly.value(arguments["self"])
-    axes = sorted(axis % len(image.shape) for axis in arguments["dim"] or [])
-    if axes != [2, 3] or len(image.shape) != 4:
-        raise assembly.unsupported(
-            f"a mean over axes {arguments['dim']} is not supported; use the mean over both axes of an image's pixels",
-            "other-axis",
-            arguments["dim"],
-        )
-    pooled = assembly.pool_to_size(name if arguments["keepdim"] else f"{name}.pooled", image, (1, 1))
-    return pooled if arguments["keepdim"] else assembly.reshape(name, pooled, image.shape[:2])
+    return assembly.mean_of_pixels(name, arguments["self"], arguments["dim"] or [], arguments["keepdim"])
 
 
 def _upsample(mode: str) -> Callable[[Assembly, str, Arguments], Operand]:

@@ -181,18 +181,8 @@ def _global_average_pool(assembly: Assembly, name: str, inputs: Inputs, attribut
 
 def _reduce_mean(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:
     """Add a mean over all pixels of an image."""
-    image = assembly.value(inputs[0])
-    axes = sorted(axis % len(image.shape) for axis in _axes(assembly, inputs, attributes))
-    if axes != [2, 3] or len(image.shape) != 4:
-        raise assembly.unsupported(
-            f"a mean over axes {axes} of a value with {len(image.shape)} axes is not supported; use the mean over axes "
-            "2 and 3 of a value with the axes n, c, h, w",
-            "other-axis",
-            axes,
-        )
-    if attributes.get("keepdims", 1):
-        return assembly.pool_to_size(name, image, (1, 1))
-    return assembly.reshape(name, assembly.pool_to_size(f"{name}.pooled", image, (1, 1)), image.shape[:2])
+    axes = _axes(assembly, inputs, attributes)
+    return assembly.mean_of_pixels(name, inputs[0], axes, bool(attributes.get("keepdims", 1)))
 
 
 def _batch_normalization(assembly: Assembly, name: str, inputs: Inputs, attributes: Attributes) -> Operand:

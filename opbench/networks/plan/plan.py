@@ -113,9 +113,8 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
         measured = result.measurement
         if result.status != "right" or not measured:
             continue
-        offset_s = measured.offset_s or 0.0
-        kernel, low, high = (max(1e-9, t - offset_s) for t in (measured.median_s, measured.low_s, measured.high_s))
-        entry = TimedCase(result.case, result.precision, kernel, low, high, result.library, source)
+        times_s = measured.interval_without_offset_s
+        entry = TimedCase(result.case, result.precision, *times_s, result.library, source)
         cases_by_problem.setdefault((result.operator, result.problem), []).append(entry)
     return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in cases_by_problem.items()}
 

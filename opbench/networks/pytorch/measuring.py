@@ -157,8 +157,7 @@ def _bind_case(
 
 
 def _book_time(name: str, problem: Operator, measurement: Measurement, cases: Sequence[Case]) -> BookTime:
-    offset_s = measurement.offset_s or 0.0
-    median, low, high = (max(1e-9, t - offset_s) for t in (measurement.median_s, measurement.low_s, measurement.high_s))
+    median, low, high = measurement.interval_without_offset_s
     hashes = {case.name: case.variant.source_sha256 for case in cases}
     return BookTime(
         f"{problem.name}/{TORCH_NAME}{problem}" if name == TORCH_NAME else name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import warnings
 from pathlib import Path
 
 from opbench import units
@@ -26,7 +25,7 @@ from opbench.networks.report.work_next import WorkNode, work_nodes
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import Chart
-from opbench.report.charts.svg import STYLE, to_png
+from opbench.report.charts.svg import report_style, to_png
 from opbench.report.run.evidence import ceilings_table, flat_rows
 from opbench.report.run.sentences import gpu_name
 from opbench.report.template import render_template, write_files
@@ -41,10 +40,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
 
     The record alone determines their content.
     """
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with report_style():
         charts = (graph_chart(record), timeline_chart(record), memory_chart(record), waterfall_chart(record))
         page = render(record, *(_chart_for_page(chart) for chart in charts))
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts if chart}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from opbench.networks.report.training_ranks import (
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
-from opbench.report.charts.svg import STYLE, to_png
+from opbench.report.charts.svg import report_style, to_png
 from opbench.report.template import render_template, write_files
 from opbench.results.header import short_revision
 
@@ -49,10 +48,7 @@ FEW_STEPS = 300
 
 def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
     """Write train.html and its charts from the record; return the files, the page first."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with report_style():
         charts = [loss_chart(record), step_chart(record), memory_map(record)]
         chart_by_name = {chart.name: chart for chart in charts if chart}
         files = {PAGE: _page(record, chart_by_name).encode()}

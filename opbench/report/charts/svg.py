@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -26,6 +28,17 @@ STYLE = {
     "axes.linewidth": 0.8, "grid.color": GRID, "grid.linewidth": 0.7, "axes.axisbelow": True,
     "text.parse_math": False, "errorbar.capsize": 2.0, "path.simplify": True,
 }  # fmt: skip
+
+
+@contextmanager
+def report_style() -> Iterator[None]:
+    """Draw figures inside the `with` block in the report's matplotlib style."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        # A name in a script that matplotlib's font lacks shows as boxes in the PNG; a browser has other fonts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 ROLES = {INK: "currentColor", GRID: "var(--grid)", MUTED: "var(--muted)", PAPER: "var(--paper)"}
