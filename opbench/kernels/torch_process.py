@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import json
 import math
 import random
 import sys
@@ -23,7 +22,14 @@ import numpy as np
 
 from opbench.kernels.special_inputs import SPECIAL_INPUTS
 from opbench.kernels.task_limits import limits_of
-from opbench.kernels.torch_task import TaskFacts, TaskShapes, TaskTensor, TorchOperator
+from opbench.kernels.torch_task import (
+    TaskFacts,
+    TaskShapes,
+    TaskTensor,
+    TorchOperator,
+    receive_message,
+    send_message,
+)
 from opbench.records import to_json
 from opbench.source.precision import UNIT_ROUNDOFF
 
@@ -62,23 +68,22 @@ def main() -> None:
     try:
         import torch
     except Exception as error:
-        _send(pipe, {"error": str(error), "kind": "no-torch"}, [])
+        send_message(pipe, {"error": str(error), "kind": "no-torch"}, {})
         return
     torch.set_num_threads(1)
     server: TaskServer | None = None
     while True:
         try:
-            request = json.loads(pipe.recv_bytes())
-            arrays = _receive(pipe, request.get("arrays", []))
+            request, arrays = receive_message(pipe)
         except EOFError:
             return
         try:
             server = server or TaskServer(path, model)
-            header, outputs = server.serve(request, arrays)
-            _send(pipe, header, outputs)
+            header, outputs = server.serve(request, {name: array.copy() for name, array in arrays.items()})
+            send_message(pipe, header, dict(outputs))
         except Exception as error:
             line = _line(error, path)
-            _send(pipe, {"error": _message(error), "kind": "task", "line": line}, [])
+            send_message(pipe, {"error": _message(error), "kind": "task", "line": line}, {})
 
 
 def _message(error: BaseException) -> str:
@@ -94,20 +99,6 @@ def _message(error: BaseException) -> str:
 def _line(error: BaseException, path: Path) -> int:
     frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return frames[-1] or 1 if frames else getattr(error, "lineno", None) or 1
-
-
-def _receive(pipe: Connection, descriptions: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    return {
-        description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(description["shape"]).copy()
-        for description in descriptions
-    }
-
-
-def _send(pipe: Connection, header: Mapping[str, Any], arrays: NamedArrays) -> None:
-    descriptions = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays]
-    pipe.send_bytes(json.dumps({**header, "arrays": descriptions}).encode())
-    for _, array in arrays:
-        pipe.send_bytes(np.ascontiguousarray(array).tobytes())
 
 
 def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:

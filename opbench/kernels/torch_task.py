@@ -77,6 +77,23 @@ class TaskFacts:
     """The relative error of PyTorch's own float32 result, the largest of all examples."""
 
 
+def send_message(pipe: Connection, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Send a header and arrays to the other end of a task's pipe."""
+    descriptions = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays.items()]
+    pipe.send_bytes(json.dumps({**header, "arrays": descriptions}).encode())
+    for array in arrays.values():
+        pipe.send_bytes(array.tobytes())
+
+
+def receive_message(pipe: Connection) -> tuple[dict[str, Any], Arrays]:
+    """Receive a header and its arrays, which are read-only; raise EOFError if the other end closed."""
+    header = json.loads(pipe.recv_bytes())
+    return header, {
+        array["name"]: np.frombuffer(pipe.recv_bytes(), array["dtype"]).reshape(array["shape"])
+        for array in header.pop("arrays")
+    }
+
+
 class TaskProcess:
     """A separate process for one task, started when needed."""
 
@@ -95,28 +112,18 @@ class TaskProcess:
 
         Raise UsageError if the task fails, EnvironmentFault without PyTorch.
         """
-        contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
-        descriptions = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in contiguous.items()]
-        request = {"do": action, "sizes": dict(sizes), "seed": seed, "arrays": descriptions}
+        request = {"do": action, "sizes": dict(sizes), "seed": seed}
         with self._lock:
             try:
                 pipe = self._started()
-                pipe.send_bytes(json.dumps(request).encode())
-                for array in contiguous.values():
-                    pipe.send_bytes(array.tobytes())
+                send_message(pipe, request, {n: np.ascontiguousarray(a) for n, a in (arrays or {}).items()})
                 if not pipe.poll(LIMIT_S):
                     raise UsageError(
                         f"the PyTorch task takes longer than {LIMIT_S:g} s; use smaller sizes in this file",
                         self._location(1),
                         kind="too-slow",
                     )
-                header = json.loads(pipe.recv_bytes())
-                received = {
-                    description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(
-                        description["shape"]
-                    )
-                    for description in header.pop("arrays", [])
-                }
+                header, received = receive_message(pipe)
             except (EOFError, OSError):
                 self.stop()
                 raise UsageError(
