@@ -59,7 +59,7 @@ from opbench.emulator.toolchain import (
     compiler_environment,
     find_toolchain,
 )
-from opbench.errors import CompileError, EnvironmentFault, Location
+from opbench.errors import CompileError, EnvironmentFault, Location, Unreadable
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import move_into_place, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
@@ -393,13 +393,8 @@ class KernelBuilder:
         try:
             sources = include_closure(request.source, request.include)
         except OSError as problem:
-            raise CompileError(
-                f"{request.source}: cannot be read: {problem.strerror}; check the path and its permissions with: ls "
-                f"-l {request.source}",
-                kind="unreadable",
-                subject=request.source,
-                value=problem.errno,
-            ) from None
+            unreadable = Unreadable(request.source, problem)
+            raise CompileError(unreadable.message, cause=unreadable) from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
         macros = self._with_architecture(request).macros
         key = self._key(*files, repr((request.roots, len(request.kernels), macros)))

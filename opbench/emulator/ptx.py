@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from opbench.emulator.instructions import UnknownInstruction, translate
+from opbench.emulator.instructions import COMMENT, UnknownInstruction, translate
 from opbench.emulator.toolchain import INCLUDE
 
 UNROLL_WITHOUT_COUNT = 8
@@ -38,7 +38,6 @@ CONSTANT = re.compile(r"__attribute__\(\(opb_constant\)\)")
 
 CACHED_STATEMENTS = 1024
 """The number of parsed asm statements that are cached: kernels share those of their headers."""
-PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 PTX_BEFORE_OPCODE = re.compile(r"^(?:\s*(?:[{}]|[$\w]+\s*:(?!:)|@!?[%$\w]+\s))+")
 """Braces, labels and the guard predicate (@p) in front of an instruction."""
 
@@ -152,7 +151,7 @@ def instructions_of(text: str) -> Iterator[tuple[str, int]]:
         if is_in_system_header(text, match.start()):
             continue
         statement = _parse_asm(text, match)
-        for instruction_text in PTX_COMMENT.sub(" ", statement.template).split(";"):
+        for instruction_text in COMMENT.sub(" ", statement.template).split(";"):
             if instruction := PTX_BEFORE_OPCODE.sub("", instruction_text).strip():
                 yield instruction, statement.start
 

@@ -44,14 +44,7 @@ def unet(
 
     Each level has two 3x3 convolutions with batch norm and ReLU; `levels` max poolings down, as many upsamplings.
     """
-    if size % (1 << levels):
-        raise UsageError(
-            f"unet: size={size} cannot be halved {levels} times; choose a multiple of {1 << levels}, or fewer levels",
-            kind="not-allowed",
-            subject="size",
-            value=size,
-            allowed=1 << levels,
-        )
+    _require_halvings("unet", size, levels, ", or fewer levels")
     net = Builder("unet")
 
     def level(x: Value, k: int, name: str) -> Value:
@@ -87,18 +80,23 @@ def resnet50(batch: int = 1, size: int = 224, channels: int = 3, base: int = 64,
     return _resnet("resnet50", (3, 4, 6, 3), True, batch, size, channels, base, classes)
 
 
+def _require_halvings(name: str, size: int, count: int, remedy: str = "") -> None:
+    """Raise UsageError for an image size that cannot be halved so often; `remedy` is a further one."""
+    if size % (1 << count):
+        raise UsageError(
+            f"{name}: size={size} cannot be halved {count} times; choose a multiple of {1 << count}{remedy}",
+            kind="not-allowed",
+            subject="size",
+            value=size,
+            allowed=1 << count,
+        )
+
+
 def _resnet(
     name: str, stages: tuple[int, ...], bottleneck: bool, batch: int, size: int, channels: int, base: int, classes: int
 ) -> Graph:
     """Return a ResNet with some blocks per stage."""
-    if size % 32:
-        raise UsageError(
-            f"{name}: size={size} cannot be halved five times; choose a multiple of 32",
-            kind="not-allowed",
-            subject="size",
-            value=size,
-            allowed=32,
-        )
+    _require_halvings(name, size, 5)
     net = Builder(name)
 
     def conv(x: Value, k: int, r: int, stride: int, name: str) -> Value:
@@ -135,14 +133,7 @@ def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int
     scales channels by squeeze and excitation in some blocks, and projects to fewer channels. `width` is the number of
     channels in percent, rounded to multiples of 8. The batch norms add 1e-5 to a variance; torchvision's add 1e-3.
     """
-    if size % 32:
-        raise UsageError(
-            f"mobilenetv3: size={size} cannot be halved five times; choose a multiple of 32",
-            kind="not-allowed",
-            subject="size",
-            value=size,
-            allowed=32,
-        )
+    _require_halvings("mobilenetv3", size, 5)
     net = Builder("mobilenetv3")
 
     def scaled(channels: int) -> int:

@@ -91,6 +91,19 @@ class Scalar:
         return f"{self.type}({self.value})"
 
 
+TYPES_BY_PARAMETER_BYTES = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+"""Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
+
+
+def with_parameter_type(number: float, parameter_bytes: int) -> Scalar | float:
+    """Return an untyped number as a scalar of the kernel's parameter.
+
+    A C int, a C float and a number for a parameter of unknown size (0) stay as they are.
+    """
+    type_name = TYPES_BY_PARAMETER_BYTES.get(parameter_bytes, ("", ""))[isinstance(number, float)]
+    return Scalar(type_name, number) if type_name else number
+
+
 @dataclass(frozen=True)
 class Struct:
     """A structure that a kernel receives by value, in C layout; its fields are numbers and addresses of buffers."""

@@ -17,6 +17,7 @@ from opbench.running.protocol import (
     CompileForGpu,
     ModuleBuilt,
     Notification,
+    OnNotification,
     Request,
     pack,
 )
@@ -43,7 +44,7 @@ class CompilerProcess:
         self,
         cases: Sequence[Case],
         request: Callable[[], Request[None]],
-        on_notification: Callable[[Notification], None],
+        on_notification: OnNotification,
     ) -> None:
         """Send a request for cases in a thread; `on_notification` calls `_complete` with the cases that are ready."""
 

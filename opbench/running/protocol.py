@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -272,6 +272,7 @@ class PhasesTimed:
 
 
 Notification = CaseUnsupported | ModuleBuilt | CaseResources | CaseStarted | SampleTaken | PhasesTimed
+OnNotification = Callable[[Notification], None]
 
 
 # The end of a request ---------------------------------------------------------------------------------------------

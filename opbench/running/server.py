@@ -55,7 +55,7 @@ from opbench.running.protocol import (
     FindUnsupported,
     MeasureCases,
     ModuleBuilt,
-    Notification,
+    OnNotification,
     OpenBackend,
     PackedCase,
     PhasesTimed,
@@ -70,8 +70,6 @@ from opbench.running.protocol import (
 )
 from opbench.timing.phases import take_phases, timed_phase
 from opbench.timing.sampling import measure
-
-Notify = Callable[[Notification], None]
 
 NICENESS = 10
 """The lower priority of a process that compiles while another process measures."""
@@ -143,12 +141,12 @@ class Server:
             return Environment()
         return replace(self.backend.environment(), sm_count=self.session.sm_count)
 
-    def serve(self, request: Request[Any], notify: Notify) -> object:
+    def serve(self, request: Request[Any], notify: OnNotification) -> object:
         """Handle one request and return its answer."""
         with timed_phase(PHASES.get(type(request), "other")):
             return HANDLERS[type(request)](self, request, notify)
 
-    def build(self, request: BuildModules, notify: Notify) -> None:
+    def build(self, request: BuildModules, notify: OnNotification) -> None:
         """Compile every module once and notify the parent of each; an error fails only the module's cases.
 
         A module that will be traced gets the instrumented build.
@@ -161,7 +159,7 @@ class Server:
             for built in pool.map(self._compile, indices_of_module.items()):
                 notify(built)
 
-    def _supported_cases(self, cases: Sequence[PackedCase], notify: Notify) -> Iterator[tuple[int, Case]]:
+    def _supported_cases(self, cases: Sequence[PackedCase], notify: OnNotification) -> Iterator[tuple[int, Case]]:
         """Yield the cases that can run here, with their indices; notify the parent of the others."""
         for index, packed in enumerate(cases):
             try:
@@ -175,12 +173,12 @@ class Server:
             else:
                 yield index, case
 
-    def find_unsupported(self, request: FindUnsupported, notify: Notify) -> None:
+    def find_unsupported(self, request: FindUnsupported, notify: OnNotification) -> None:
         """Notify the parent of each case that cannot run here."""
         for _ in self._supported_cases(request.cases, notify):
             pass
 
-    def build_ahead(self, request: BuildAhead, notify: Notify) -> None:
+    def build_ahead(self, request: BuildAhead, notify: OnNotification) -> None:
         """Compile every module once for a GPU that another process uses; notify the parent of each.
 
         Cases without a module, and cases that the GPU does not support, count as built.
@@ -222,7 +220,7 @@ class Server:
         )
         return _module_built(indices, partial(traced_compile if traced else self.backend.compile, request))
 
-    def compile_for(self, request: CompileForGpu, notify: Notify) -> None:
+    def compile_for(self, request: CompileForGpu, notify: OnNotification) -> None:
         """Compile cases for a GPU that need not be present; notify the parent of each case's resources."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
@@ -233,11 +231,11 @@ class Server:
         for position, resources in resources_of(cases_to_compile.values(), request.gpu, request.machine_code):
             notify(CaseResources(chosen_indices[position], resources))
 
-    def compile_one(self, request: CompileOneCase, notify: Notify) -> CompiledCase:
+    def compile_one(self, request: CompileOneCase, notify: OnNotification) -> CompiledCase:
         """Compile one case for a GPU model into the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
-    def check(self, request: CheckCase, notify: Notify) -> CheckResult:
+    def check(self, request: CheckCase, notify: OnNotification) -> CheckResult:
         """Check one case."""
         case = unpack(self.catalog, request.case)
         try:
@@ -251,12 +249,12 @@ class Server:
         with phase_range("check"), case_range(case.name, case.variant.operator):
             return self.session.check(case, request.given_inputs)
 
-    def check_memory(self, request: CheckMemory, notify: Notify) -> MemoryCheckResult:
+    def check_memory(self, request: CheckMemory, notify: OnNotification) -> MemoryCheckResult:
         """Check a file's launches without a reference."""
         with phase_range("check"):
             return check_memory(self.backend, request.plan, self._opening.seed)
 
-    def measure(self, request: MeasureCases, notify: Notify) -> MeasureResult:
+    def measure(self, request: MeasureCases, notify: OnNotification) -> MeasureResult:
         """Measure the right cases of one problem."""
         with phase_range("measure"):
             return measure_cases(
@@ -270,13 +268,13 @@ class Server:
                 prepared_cases=request.prepared_cases,
             )
 
-    def relaunch(self, request: RelaunchCases, notify: Notify) -> MeasureResult:
+    def relaunch(self, request: RelaunchCases, notify: OnNotification) -> MeasureResult:
         """Launch right cases of one problem again without timing them, and judge their outputs."""
         with phase_range("measure"):
             cases = [unpack(self.catalog, packed) for packed in request.cases]
             return relaunch_cases(self.session, cases, lambda name: notify(CaseStarted(name)))
 
-    def measure_in_rounds(self, request: RaceCases, notify: Notify) -> RaceResult:
+    def measure_in_rounds(self, request: RaceCases, notify: OnNotification) -> RaceResult:
         """Measure cases in rounds; a case that is clearly slower than the fastest drops out."""
         with phase_range("measure"):
             return measure_in_rounds(
@@ -291,7 +289,7 @@ class Server:
                 mode=request.mode,
             )
 
-    def time_cubins(self, request: TimeCubins, notify: Notify) -> KnockOutTimes:
+    def time_cubins(self, request: TimeCubins, notify: OnNotification) -> KnockOutTimes:
         """Launch a case with edited machine code, and time the launches."""
         return time_cubins(
             self.session,
@@ -304,7 +302,7 @@ class Server:
             judged=request.judged,
         )
 
-    def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
+    def probe(self, request: Probe, notify: OnNotification) -> dict[str, float]:
         """Measure each case by itself on its own buffers; return the medians in seconds by case name."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
@@ -398,7 +396,7 @@ def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str])
     return covering_modules
 
 
-HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] = {
+HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, OnNotification], object]] = {
     BuildAhead: Server.build_ahead,
     BuildModules: Server.build,
     CompileForGpu: Server.compile_for,

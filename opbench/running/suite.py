@@ -16,6 +16,7 @@ from opbench.errors import UsageError, unknown_name
 from opbench.graph.problems import ALLOWED_PRECISIONS, network_problems, require_sizes
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
+from opbench.kernels.header import KeyTypes
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 from opbench.paths import next_command, path_from_here, shipped_folder, shipped_suites
@@ -25,17 +26,14 @@ from opbench.running.shapes import accepts, examples_of, shapes_like, with_suppo
 from opbench.timing.clock import TIMING_MODES
 from opbench.timing.sampling import TimingOptions
 
-ValueTypes = type | tuple[type, ...]
-"""The type or types that the value of a key may have."""
-
-SUITE_KEYS: Mapping[str, ValueTypes] = {
+SUITE_KEYS: Mapping[str, KeyTypes] = {
     "title": str, "time_limit_s": (int, float), "traced_work": (int, float), "timing": dict, "run": list,
 }  # fmt: skip
-NETWORK_KEYS: Mapping[str, ValueTypes] = {
+NETWORK_KEYS: Mapping[str, KeyTypes] = {
     "network": str, "sizes": dict, "precision": str, "layout": str, "variants": list, "configs": str, "cpu": dict,
     "training": bool,
 }  # fmt: skip
-RUN_KEYS: Mapping[str, ValueTypes] = {
+RUN_KEYS: Mapping[str, KeyTypes] = {
     "operator": str,
     "variants": list,
     "problems": list,
@@ -45,7 +43,7 @@ RUN_KEYS: Mapping[str, ValueTypes] = {
     "cpu": dict,
 }
 SIZE_KEYS = {key: RUN_KEYS[key] for key in ("problems", "sweep")}
-TIMING_KEYS: Mapping[str, ValueTypes] = {
+TIMING_KEYS: Mapping[str, KeyTypes] = {
     f.name: (int, float) if f.type == "float" else {"int": int}.get(str(f.type), str) for f in fields(TimingOptions)
 }
 
@@ -327,7 +325,7 @@ def _no_case_message(left_out: SkippedVariants) -> str:
     )
 
 
-def _require_known(table: object, allowed_keys: Mapping[str, ValueTypes], label: str) -> None:
+def _require_known(table: object, allowed_keys: Mapping[str, KeyTypes], label: str) -> None:
     """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(
@@ -341,7 +339,7 @@ def _require_known(table: object, allowed_keys: Mapping[str, ValueTypes], label:
         if key not in allowed_keys:
             raise UsageError(unknown_name(label, key, allowed_keys))
         if not isinstance(value, allowed_keys[key]) or isinstance(value, bool) != (allowed_keys[key] is bool):
-            kind_names: dict[ValueTypes, str] = {
+            kind_names: dict[KeyTypes, str] = {
                 list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
             }  # fmt: skip
             allowed = kind_names.get(allowed_keys[key], "number")

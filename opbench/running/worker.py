@@ -13,11 +13,11 @@ import signal
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import cast
 
 from opbench.backend.environment import Environment
 from opbench.checking.backends import start_runtime_build
@@ -27,7 +27,9 @@ from opbench.running.protocol import (
     CONFINED,
     OPEN_LIMIT_S,
     Answer,
+    AnswerType,
     Notification,
+    OnNotification,
     OpenBackend,
     PhasesTimed,
     Request,
@@ -40,8 +42,6 @@ SHARED_VARIABLE = re.compile(
 """Environment variables that a worker for untrusted kernels keeps: kernels can read its memory, and other variables may
 hold secrets."""
 MAX_TAIL_BYTES = 4096
-AnswerType = TypeVar("AnswerType")
-OnNotification = Callable[[Notification], None]
 
 
 class WorkerLost(OpbenchError):

@@ -13,7 +13,7 @@ from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.expression import round_up
 from opbench.kernels.launch import Dim3, KernelLaunch
-from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
+from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes, with_parameter_type
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 from opbench.kernels.tensors import DTYPES, WORKSPACE_ALIGNMENT, Tensor
 from opbench.paths import next_command
@@ -36,8 +36,6 @@ C_TYPES = {
     "f64": "double", "e4m3": "uint8_t", "e5m2": "uint8_t",
 }  # fmt: skip
 """The C type of each dtype; floating-point types of 16 and of 8 bits are passed as their bits."""
-NUMBER_TYPES_BY_SIZE = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
 
 
 @dataclass(frozen=True)
@@ -282,8 +280,8 @@ def _argument_text(arg: Argument, width: int) -> str:
         return _structure_text(arg)
     if isinstance(arg, str):
         return cpp_name(arg)
-    if not isinstance(arg, Scalar) and (type_name := NUMBER_TYPES_BY_SIZE.get(width, ("", ""))[isinstance(arg, float)]):
-        arg = Scalar(type_name, arg)
+    if not isinstance(arg, Scalar):
+        arg = with_parameter_type(arg, width)
     if isinstance(arg, Scalar):
         if arg.type in ("f16", "bf16"):
             bits = int.from_bytes(arg.packed(), "little")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opbench import paths
 from opbench.backend.base import KernelResources
-from opbench.errors import CompileError, EnvironmentFault, Location, unknown_name
+from opbench.errors import CompileError, EnvironmentFault, Location, Unreadable, unknown_name
 from opbench.gpu.compile import installed
 from opbench.gpu.compile.unit import Unit, name_expressions, reduced_unit, unknown_kernel_error, whole_unit
 from opbench.kernels.header_text import root_location
@@ -274,13 +274,8 @@ def compile_cubin(request: BuildRequest, arch: str) -> CompiledModule:
     try:
         sources = include_closure(request.source, request.include)
     except OSError as error:
-        raise CompileError(
-            f"{request.source}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l "
-            f"{request.source}",
-            kind="unreadable",
-            subject=request.source,
-            value=error.errno,
-        ) from error
+        unreadable = Unreadable(request.source, error)
+        raise CompileError(unreadable.message, cause=unreadable) from error
     if device_part.has_host_part(sources):
         return _compile_unit(request, arch, sources, reduced_unit(request, sources, _include_folders(arch)))
     try:

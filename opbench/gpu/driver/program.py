@@ -27,7 +27,7 @@ from opbench.gpu.driver.hopper import EncodedMap, is_extended, launch_config
 from opbench.gpu.driver.memory import ModuleVariable, MovableArray
 from opbench.gpu.driver.texture import Copy, TextureObject, create
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
+from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes, with_parameter_type
 from opbench.kernels.tensor_map import TensorMap
 from opbench.kernels.texture import Texture
 
@@ -389,18 +389,12 @@ def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, 
     return ctypes.create_string_buffer(packed, len(packed))
 
 
-TYPES_BY_WIDTH = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""The types of an untyped integer and of an untyped float, by the size of the kernel's parameter in bytes."""
-
-
 def _c_value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], parameter_bytes: int) -> CValue:
     """Return the C value of one argument; `parameter_bytes` is the size of the kernel's parameter, 0 if not known."""
     if isinstance(arg, Struct):
         return _bind_structure(arg, launch, buffers)
-    if not isinstance(arg, (str, Scalar)) and (
-        type_name := TYPES_BY_WIDTH.get(parameter_bytes, ("", ""))[isinstance(arg, float)]
-    ):
-        arg = Scalar(type_name, arg)
+    if not isinstance(arg, (str, Scalar)):
+        arg = with_parameter_type(arg, parameter_bytes)
     if isinstance(arg, Scalar):
         packed = arg.packed()
         return ctypes.create_string_buffer(packed, len(packed))

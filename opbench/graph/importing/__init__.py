@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opbench.errors import UsageError
+from opbench.errors import Unreadable, UsageError
 from opbench.graph.graph import Graph
 from opbench.paths import MissingExtra
 
@@ -60,13 +60,7 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
         try:
             model = onnx.load(str(model))
         except OSError as error:
-            raise UsageError(
-                f"{model}: cannot read: {error.strerror or error}; check the path and its permissions with: ls -l "
-                f"{model}",
-                kind="unreadable",
-                subject=Path(model),
-                value=error.errno,
-            ) from None
+            raise Unreadable(Path(model), error) from None
         except Exception as error:  # protobuf's DecodeError; protobuf is imported by onnx
             raise UsageError(
                 f"{model}: is not an ONNX model: {error}; write the model with torch.onnx.export",

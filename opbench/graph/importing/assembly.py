@@ -6,7 +6,7 @@ A setting that opbench does not support raises UsageError with the name of the n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,18 @@ class Assembly:
         """Return the UsageError for a setting that opbench does not support; its message names the current node."""
         message = f"{self.net.name}: node {self.node_name}: {problem}"
         return UsageError(message, kind=kind, subject=self.node_name, value=value, allowed=allowed)
+
+    def require_known(self, operator: str, known: Collection[str]) -> None:
+        """Raise UsageError for an operator that opbench cannot import."""
+        if operator not in known:
+            names = tuple(sorted(known))
+            raise self.unsupported(
+                f"unknown operator '{operator}'; replace the operator in the model by supported ones: "
+                f"{', '.join(names)}",
+                "unknown-operator",
+                operator,
+                names,
+            )
 
     def value(self, x: Operand) -> Value:
         """Return an operand as a value of the network; a constant becomes a weight at its first use."""

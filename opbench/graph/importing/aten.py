@@ -95,14 +95,7 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
         return items
     schema: torch._C.FunctionSchema = getattr(node.target, "_schema", None)
     operator = schema.name.removeprefix("aten::").removesuffix("_") if schema else str(node.target)
-    if operator not in OPERATORS:
-        raise assembly.unsupported(
-            f"unknown operator '{operator}'; replace the operator in the model by supported ones: "
-            f"{', '.join(sorted(OPERATORS))}",
-            "unknown-operator",
-            operator,
-            tuple(sorted(OPERATORS)),
-        )
+    assembly.require_known(operator, OPERATORS)
     arguments: Arguments = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
     arguments |= dict(zip((arg.name for arg in schema.arguments), node.args, strict=False)) | node.kwargs
     arguments = {key: _resolve_argument(operand_by_node, value) for key, value in arguments.items()}

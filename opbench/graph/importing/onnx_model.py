@@ -49,15 +49,8 @@ def read_model(model: onnx.ModelProto, name: str) -> Graph:
         operand_by_name[graph_input.name] = assembly.net.input(graph_input.name, *sizes)
     for node in graph.node:
         assembly.node_name = f"'{node.name or node.output[0]}' ({node.op_type})"
-        if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
-            operator_type = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-            raise assembly.unsupported(
-                f"unknown operator '{operator_type}'; replace the operator in the model by supported ones: "
-                f"{', '.join(sorted(OPERATORS))}",
-                "unknown-operator",
-                operator_type,
-                tuple(sorted(OPERATORS)),
-            )
+        is_standard = node.domain in ("", "ai.onnx")
+        assembly.require_known(node.op_type if is_standard else f"{node.domain}.{node.op_type}", OPERATORS)
         attributes = {
             attribute.name: _attribute_value(helper.get_attribute_value(attribute)) for attribute in node.attribute
         }

@@ -126,7 +126,8 @@ def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
     return choice if choice is not None else _choose_locked(operator, text, index)
 
 
-def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
+def require_no_capture(operator: str, text: str, index: int) -> None:
+    """Raise UsageError if the device captures a CUDA graph, so that no kernel of a problem can be loaded."""
     if is_capturing(index):
         raise UsageError(
             f"{operator}{text}: this is the first call with these sizes, and opbench cannot load kernels while a CUDA "
@@ -134,6 +135,10 @@ def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
             kind="first-call-in-capture",
             subject=operator,
         )
+
+
+def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
+    require_no_capture(operator, text, index)
     with _LOCK:
         if (operator, text, index) not in _chosen:
             opened_device = opened_device_of(index)

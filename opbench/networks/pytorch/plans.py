@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from opbench.errors import UsageError
 from opbench.networks.pytorch import torch_operators
-from opbench.networks.pytorch.choice import choice_for
+from opbench.networks.pytorch.choice import choice_for, require_no_capture
 from opbench.networks.pytorch.devices import (
     CPU,
     EMPTY,
@@ -20,7 +19,6 @@ from opbench.networks.pytorch.devices import (
     CudaRunner,
     current_device,
     current_stream,
-    is_capturing,
 )
 from opbench.networks.pytorch.operator_calls import OperatorCall
 from opbench.networks.pytorch.primitives import BackwardPass, signature
@@ -71,13 +69,7 @@ class CallPlan:
         self.call, self.text = call, call.text
         self.device, self.index = first_tensor.device, first_tensor.get_device()
         self.signature = signature(call.operator, self.text)
-        if is_capturing(self.index):
-            raise UsageError(
-                f"{call.operator}{self.text}: this is the first call with these sizes, and opbench cannot load kernels "
-                "while a CUDA graph is captured; make the same call once before the capture",
-                kind="first-call-in-capture",
-                subject=call.operator,
-            )
+        require_no_capture(call.operator, self.text, self.index)
         self.runner = choice_for(call.operator, self.text, self.index).runner
         self.count = len(call.names)
         self.filled = missing_tensor_constants(call, tensors)

@@ -59,10 +59,8 @@ def _why(reason: AbovePeak, row: Row, ceilings: Peaks | None) -> str:
         copy_rate = units.byte_rate(peaks.dram_bytes_per_s)
         rates = ", ".join(one_way_rates)
         return f"peak measured with a copy ({copy_rate}); a kernel that mostly reads or writes can exceed it ({rates})"
-    if reason is AbovePeak.MIX:
-        return "within 10 %: the peak varies that much with the mix of reads and writes"
-    if reason is AbovePeak.SCATTER:
-        return "within 5 %: clocks vary that much from run to run"
+    if reason in (AbovePeak.MIX, AbovePeak.SCATTER):
+        return reason.value
     return (
         f"impossible. {units.time(row.time_s)} is less than the measured peaks allow: the kernel did not do the "
         "work, or the stored peaks are out of date (measure them again: `opbench ceiling`)"
