@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 GOALS = ROOT / "tests/goals.toml"
 PAGE = ROOT / "docs/goals.md"
 REPORTS = ROOT / "reports"
-CARDS = ("h100", "h200")
+CARD = "h200"
 EVENTS_S = 2.3e-6
 """The time of the events in the goals; runs of opbench record their own share, which a kernel's time lacks."""
 ACCURACY = 1.005
@@ -71,12 +71,11 @@ class Goal:
 
 
 def folders() -> Iterable[str]:
-    """Yield the folders of runs of suites, H100 first."""
+    """Yield the folders of runs of suites."""
     kept_apart = ("counters", "counters-cpu", "strangers", "triton", "my_relu")
-    for card in CARDS:
-        for folder in sorted((REPORTS / card).iterdir()):
-            if folder.name not in kept_apart and run_file(folder).exists():
-                yield f"{card}/{folder.name}"
+    for folder in sorted((REPORTS / CARD).iterdir()):
+        if folder.name not in kept_apart and run_file(folder).exists():
+            yield f"{CARD}/{folder.name}"
 
 
 @cache
@@ -96,19 +95,10 @@ def kernel_s(row: Row) -> float:
     return row.times.time_s if row.times.kernel_s is None else row.times.kernel_s + EVENTS_S
 
 
-@cache
-def started(folder: str) -> str:
-    """Return when a run began, as its record has it."""
-    return read_run(run_file(REPORTS / folder)).header.started
-
-
 def deciding(runs: Mapping[str, Sequence[Row]], meets: Callable[[Row], bool]) -> tuple[str, Row] | None:
-    """Return folder and row of the fastest case, on the card that measured the problem last."""
-    cases = [(folder, row) for folder, table in runs.items() for row in table if meets(row)]
-    if not cases:
-        return None
-    card = max((folder for folder, _ in cases), key=started).partition("/")[0]
-    return min((one for one in cases if one[0].startswith(card)), key=lambda one: kernel_s(one[1]))
+    """Return folder and row of the fastest case."""
+    cases = ((folder, row) for folder, table in runs.items() for row in table if meets(row))
+    return min(cases, key=lambda one: kernel_s(one[1]), default=None)
 
 
 def operator_goal(entry: Mapping[str, Any]) -> Goal:
@@ -129,12 +119,11 @@ def operator_goal(entry: Mapping[str, Any]) -> Goal:
     folder, row = chosen
     peers = [r for r in runs[folder] if r.library and r.precision == row.precision and library in (None, r.variant)]
     peer_s = min(map(kernel_s, peers), default=None)
-    absolute = folder.startswith(CARDS[0]) and not relative
     return replace(
         goal,
         source=folder,
         ours_s=kernel_s(row),
-        allowed_s=entry["goal_us"] * 1e-6 if absolute else peer_s and ratio * peer_s,
+        allowed_s=peer_s and ratio * peer_s,
         library_s=peer_s,
         variant=row.variant,
         of_peak=f"{units.percent(row.peak_share)} ({row.bound})" if row.peak_share else "–",
@@ -158,7 +147,7 @@ def network_goal(entry: Mapping[str, Any]) -> Goal:
         ours, others = training.times.hot, [mode.hot for mode in modes]
     assert ours is not None
     peer_s = min((times.median_s for times in others if times), default=None)
-    allowed_s = goal_s if source.startswith(CARDS[0]) else peer_s and goal_s / entry["pytorch_us"] * 1e6 * peer_s
+    allowed_s = peer_s and goal_s / entry["pytorch_us"] * 1e6 * peer_s
     return replace(goal, ours_s=ours.median_s, allowed_s=allowed_s, library_s=peer_s)
 
 
