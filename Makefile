@@ -239,7 +239,7 @@ evidence-judge: $(patsubst %,$(EVIDENCE)/judge/%/verdict.json,my_relu softmax_re
 $(EVIDENCE)/judge/%/verdict.json: | $(VENV)/.quick
 	$(OPBENCH) judge $(wildcard examples/$*.cu tests/cheats/time/$*.cu) --out $(@D) || test $$? = 1
 
-CARDS := h100 h200
+CARDS := h200
 # $(1): a card. The runs of suites and networks of LADDERS on that card.
 runs_on = $(filter-out %/ceilings %/networks %/trainings,$(filter reports/$(1)/%,$(LADDERS))) $(wildcard reports/$(1)/networks/*)
 
