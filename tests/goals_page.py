@@ -40,7 +40,7 @@ class Goal:
     text: str
     """The goal as the table shows it."""
     source: str = ""
-    """The folder of the record, such as "h100/norms"; empty if nothing was measured."""
+    """The folder of the record, such as "h200/norms"; empty if nothing was measured."""
     ours_s: float | None = None
     allowed_s: float | None = None
     """The longest time that reaches the goal on the card of the record; None if nothing there tells."""

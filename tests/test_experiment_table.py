@@ -16,7 +16,7 @@ from support.common import CATALOG, ROOT, read_experiments
 COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl.xz"
 ADDRESSES = ROOT / "reports/h200/experiments/addresses.jsonl.xz"
 STALLS = COMMITTED.with_name("stalls.json")
-QUICK = ROOT / "reports/h100/quick"
+QUICK = ROOT / "reports/h200/quick"
 PAGE = ROOT / "docs/advice.md"
 
 

@@ -34,7 +34,7 @@ def same_model(gpu: str, other: str) -> bool:
 
 
 def run_of(time: BookTime) -> str:
-    """Return the folder of the run in which a time was measured, such as "reports/h100/quick"."""
+    """Return the folder of the run in which a time was measured, such as "reports/h200/quick"."""
     run = Path(time.run)
     return (run.parent if plain_name(run) == RUN_FILE else run).as_posix()
 

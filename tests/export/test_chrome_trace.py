@@ -48,7 +48,7 @@ def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path
     refused(cli("best"), 2, "no GPU run was found in reports/", "opbench run quick")
     written(tmp_path / "reports" / "a" / "deeper", relu_run())
     refused(cli("best"), 2, "name a run, such as reports/a/deeper")
-    shutil.copytree(ROOT / "reports/h100/quick", tmp_path / "reports/quick")
+    shutil.copytree(ROOT / "reports/h200/quick", tmp_path / "reports/quick")
     done = cli("best", "relu")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("relu(n=")

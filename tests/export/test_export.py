@@ -22,7 +22,7 @@ from support.builders.runs import measured, noisy, relu_run, remeasured, result,
 from support.checks.errors import needs_extra
 from support.common import ROOT, Cli
 
-QUICK = ROOT / "reports" / "h100" / "quick"
+QUICK = ROOT / "reports" / "h200" / "quick"
 
 
 def changed(found: Run, factor: float) -> Run:

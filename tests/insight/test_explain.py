@@ -259,5 +259,5 @@ def test_a_measured_time_is_on_top_of_the_limits() -> None:
     assert {"launch", "issue", "DRAM", "load-store"} <= {row.split()[0] for row in rows if row.strip()}
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
     assert found["measured_s"] > max(bound["time_s"] for bound in found["bounds"])
-    wrong = CliRunner().invoke(cli, [*words[:-1], str(ROOT / "reports/h100/attention")])
+    wrong = CliRunner().invoke(cli, [*words[:-1], str(ROOT / "reports/h200/attention")])
     assert getattr(wrong.exception, "kind", "") == "not-measured"

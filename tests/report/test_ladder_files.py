@@ -99,9 +99,9 @@ def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
     assert re.search(
         r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+(,dtype=bf16)?\)` and \d+ more rows", told
     )
-    assert "name the runs that have them first (reports/h100/full" in told
+    assert "name the runs that have them first (reports/h200/full" in told
     # Named first, they keep their rows.
-    ladder("--write", ROOT / "reports" / "h100" / "full", tmp_path / "run")
+    ladder("--write", ROOT / "reports" / "h200" / "full", tmp_path / "run")
     assert measured_cells(texts(tree)["variants/relu/README.md"]) >= measured_cells(before["variants/relu/README.md"])
 
 

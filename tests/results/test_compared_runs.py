@@ -176,7 +176,7 @@ def test_the_command(cli: Cli, tmp_path: Path) -> None:
     lenient = cli("compare", "--threshold", "300", base, new, "--all").stdout
     assert lenient.splitlines()[-1].startswith("1 BROKEN, 1 FIXED, 5 SAME, 1 RIGHT of 8 cases")
     assert cli("compare", base, base).returncode in (0, 4)
-    refused = cli("compare", base, ROOT / "reports" / "h100" / "quick")
+    refused = cli("compare", base, ROOT / "reports" / "h200" / "quick")
     assert refused.returncode == 2 and "timing" not in refused.stdout and "driver: 580.0 against" in refused.stderr
     assert "new: this run is not finished" in done.stderr
     assert cli("compare", base, "nowhere").returncode == 2

@@ -211,7 +211,7 @@ def test_committed_runs_are_read_whole_and_written_as_they_were(path: Path) -> N
 
 
 def test_no_number_of_a_committed_run_is_lost() -> None:
-    path = run_files(ROOT / "reports" / "h100" / "quick")[0]
+    path = run_files(ROOT / "reports" / "h200" / "quick")[0]
     lines = {line["case"]: line for _, line in read_lines(path) if line["type"] == "result"}
     for found in read_run(path).results:
         written, line = json.loads(json.dumps(found.to_json())), lines[found.case]

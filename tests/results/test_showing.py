@@ -24,7 +24,7 @@ from opbench.results.showing import MAX_ROWS
 from support.builders.runs import result, run
 from support.common import ROOT
 
-QUICK = ROOT / "reports/h100/quick"
+QUICK = ROOT / "reports/h200/quick"
 LENET = ROOT / "reports/h200/networks/lenet-1-f32"
 
 

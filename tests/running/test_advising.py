@@ -21,7 +21,7 @@ from opbench.running.advising import advise_page, advise_run
 from opbench.running.shapes import reduced_problem
 from support.needs import needs_nvrtc
 
-QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
+QUICK = Path(__file__).parent.parent.parent / "reports/h200/quick"
 COUNTED = QUICK.parent / "counters-cpu"
 
 

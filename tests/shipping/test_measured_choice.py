@@ -16,7 +16,7 @@ UNMEASURED = "conv2d(n=2,c=8,h=9,w=9,k=8,r=3,s=3)"
 def test_a_measured_problem_gets_the_fastest_of_the_committed_runs() -> None:
     found = choose_cases([MEASURED], CATALOG, None, find_target("h100"), "f32")
     (case,) = found.cases
-    quick = read_run(ROOT / "reports" / "h100" / "quick")
+    quick = read_run(ROOT / "reports" / "h200" / "quick")
     own = [r for r in quick.results if r.case.endswith(MEASURED.removeprefix("conv2d")) and r.operator == "conv2d"]
     times = {r.variant: r.measurement.median_s for r in own if r.measurement and not r.library}
     assert case.variant.name in times and "H100" in found.time_notes[case.name]
