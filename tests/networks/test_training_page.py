@@ -5,13 +5,21 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opbench.networks.records.training import GROUPS, TrainingRecord, read_training, store_training_record
+from opbench.networks.records.training import (
+    GROUPS,
+    FirstStepRecord,
+    TrainingRecord,
+    read_training,
+    store_training_record,
+)
 from opbench.networks.report.training import headline, write_training
+from opbench.networks.report.training_comparison import first_step_text
 from opbench.records import from_json, to_json
 from support.builders.runs import measurement
 from support.checks.errors import refuses, refuses_version
@@ -209,3 +217,10 @@ def test_a_record_with_the_keys_of_older_versions_is_read(tmp_path: Path) -> Non
     content["comparison"]["first_step"]["said"] = content["comparison"]["first_step"].pop("text")
     (tmp_path / "train.json").write_text(json.dumps(content))
     assert read_training(tmp_path) == typed(written)
+
+
+def test_a_comparison_that_rounding_decides_is_called_weak() -> None:
+    errors = {"loss": 1e-3, "gradients": 1.0, "parameters": 0.5}
+    step = FirstStepRecord(right=True, text="", errors=errors, allowed={**errors, "gradients": 2.8}, compared=161)
+    assert "proves little" in first_step_text(step)
+    assert "proves little" not in first_step_text(replace(step, allowed={**errors, "gradients": 1.0}))
