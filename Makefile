@@ -151,7 +151,7 @@ $(EVIDENCE)/selftest-clock/selftest.json: | $(VENV)/.quick
 
 $(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
 	@# Exit code 1: a variant is wrong, and the run holds it as all others.
-	test -e $(EVIDENCE)/$*/results.jsonl.xz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
+	test -e $(EVIDENCE)/$*/results.jsonl.xz || $(OPBENCH) run suites/$*.toml --no-report --out $(EVIDENCE)/$* \
 		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume) || test $$? = 1
 
 evidence-networks:

@@ -85,7 +85,10 @@ def run_command(
         run = api.run(targets, options, tell=on_progress)
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
-    click.echo(f"report: {run.folder / 'report.html'}", err=True)
+    report = (
+        run.folder / "report.html" if options.report else next_command("report", run.folder, variants=options.variants)
+    )
+    click.echo(f"report: {report}", err=True)
     if run.header.backend == "cuda" and (phases := phases_text(run)):
         click.echo(
             f"time: {units.duration(run.wall_s)}, of which {phases}" if run.wall_s else f"time: {phases}", err=True

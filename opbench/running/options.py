@@ -91,10 +91,13 @@ class RunOptions(CaseOptions):
     gpu: str = option(
         "h200", "Without a GPU, predict lower bounds for this GPU model.", metavar="NAME", completer="gpus"
     )
+    report: bool = option(
+        True,
+        "Write only the results, to free a rented GPU sooner; `opbench report DIR` draws the pages later.",
+        "--no-report",
+    )
     tls: Tls | None = None
     """Certificates for a scheduler that requires them; None for none."""
-    report: bool = True
-    """Whether to write the report."""
     command: tuple[str, ...] = ()
 
 

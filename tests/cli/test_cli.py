@@ -35,6 +35,14 @@ def test_a_file_of_ones_own_runs_from_anywhere(cli: Cli, tmp_path: Path) -> None
     assert "Traceback" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 
 
+def test_a_run_without_a_report_names_the_command_that_draws_it(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text(RELU)
+    done = cli("run", "mine.cu", "--backend", "cpu", "--out", "out", "--cpu-only", "--no-report")
+    assert done.returncode == 0 and "opbench report out" in done.stderr
+    assert not list((tmp_path / "out").glob("*.html")) and not list((tmp_path / "out").glob("*.png"))
+    assert cli("report", "out").returncode == 0 and (tmp_path / "out" / "report.html").exists()
+
+
 def test_a_run_of_a_file_names_the_check_of_other_sizes(cli: Cli, tmp_path: Path) -> None:
     """Sizes that a block divides do not show a missing guard."""
     (tmp_path / "my relu.cu").write_text(RELU.replace("if (i < n) ", ""))
