@@ -12,11 +12,16 @@ import pytest
 from evidence import PAGES, REPORTS, ROOT, loose, redrawn, shown
 from opbench.kernels.folders import Catalog
 from opbench.networks.records.network import is_network, read_network
+from opbench.networks.records.training import read_training
 from opbench.records import read_json
 from opbench.results.files import read_run, run_files
 from opbench.running.suite import read_suite
 
 RUNS = [path for folder in REPORTS for path in run_files(folder)]
+REPLACED = re.compile(r"reports/h100/(gradients|hopper|layers|networks/[^/]+)")
+"""Runs of the H100 that plans of its trainings name. Runs of an H200 replaced them: only the history has them."""
+OTHER_TUNING = {"reports/h200/networks/mobilenetv3-64-bf16": ".gpu/tuning"}
+"""The folder of the search, of a network whose search is not in the network's own folder."""
 
 
 def test_runs_are_packed_and_what_can_be_drawn_again_is_not_there() -> None:
@@ -40,25 +45,32 @@ def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyp
 
 @pytest.mark.parametrize(
     "path",
-    sorted(REPORTS[0].rglob("plan.json*")),
+    [path for folder in REPORTS for path in sorted(folder.rglob("plan.json*"))],
     ids=lambda path: path.parent.relative_to(ROOT / "reports").as_posix(),
 )
-def test_a_plan_was_chosen_from_runs_that_are_there(path: Path) -> None:
-    """The committed run that a plan names has the case; runs were repeated since, so their times differ.
+def test_a_plan_is_what_was_run_and_its_runs_are_there_or_replaced(path: Path) -> None:
+    """A run that a plan names has the case; runs were repeated since, so their times differ.
 
-    Runs of networks on an H200 replaced those of the H100, from which plans of trainings were chosen.
+    Of a search of the network itself only the chosen cases are kept, in the record.
     """
-    choices = read_json(path, "")["choices"].values()
-    sources = {c["source"].removeprefix("run ") for c in choices if c["source"].startswith("run ")}
-    for folder in sorted(folder for folder in sources if not folder.startswith("reports/h100/networks/")):
-        assert measured(folder) >= {c["case"] for c in choices if c["source"] == f"run {folder}"}
+    choices = read_json(path, "")["choices"]
+    assert {name: (choice["case"], choice["source"]) for name, choice in choices.items()} == nodes(path.parent)
+    own = path.parent.relative_to(ROOT).as_posix()
+    for source in {choice["source"] for choice in choices.values()} - {"default"}:
+        folder = source.removeprefix("run ")
+        if folder != OTHER_TUNING.get(own, f"{own}/tuning") and not REPLACED.fullmatch(folder):
+            assert measured(folder) >= {choice["case"] for choice in choices.values() if choice["source"] == source}
+
+
+def nodes(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return for each node of a network or a training the case that ran and the source of its choice."""
+    record = read_network(folder) if is_network(folder) else read_training(folder)
+    return {node.name: (node.case, node.source) for node in record.nodes}
 
 
 @cache
 def measured(folder: str) -> set[str]:
     """Cases of a committed run that have a time."""
-    if is_network(ROOT / folder):
-        return {node.case for node in read_network(ROOT / folder).nodes}
     return {r.case for r in read_run(ROOT / folder).results if r.measurement}
 
 

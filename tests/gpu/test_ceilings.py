@@ -178,7 +178,7 @@ COLD_RUNS = ("quick", "full", "layers", "gradients", "hopper", "mma")
 
 @pytest.mark.parametrize("name", COLD_RUNS)
 def test_committed_times_are_possible_after_a_flush(name: str) -> None:
-    run = read_run(ROOT / "reports" / "h100" / name)
+    run = read_run(ROOT / "reports" / "h200" / name)
     catalog, judged = CATALOG, 0
     for done in run.results:
         if done.measurement is None or done.status != "right":

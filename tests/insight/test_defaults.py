@@ -19,7 +19,7 @@ from opbench.networks.plan.plan import PlanOptions, Results, choose
 from support.checks.errors import refuses
 from support.common import CATALOG, ROOT
 
-RUNS = tuple(ROOT / "reports" / "h100" / run for run in ("hopper", "gradients", "layers"))
+RUNS = tuple(ROOT / "reports" / "h200" / run for run in ("hopper", "gradients", "layers"))
 
 
 @cache
@@ -53,26 +53,24 @@ def times_as_long(operator: str, device: RankingGpu | None) -> list[float]:
 @pytest.mark.parametrize(
     ("operator", "mean", "most"),
     [
-        ("conv2d", 1.1, 2.5),
+        ("conv2d", 1.05, 2.4),
         ("conv2d_dgrad", 1.1, 2.7),
-        ("conv2d_wgrad", 1.1, 1.7),
-        ("upsample_concat_conv2d", 1.15, 1.5),
-        ("linear", 1.05, 1.2),
-        ("matmul", 1.05, 1.1),
+        ("conv2d_wgrad", 1.1, 2.0),
+        ("upsample_concat_conv2d", 1.05, 1.2),
+        ("linear", 1.05, 1.05),
+        ("matmul", 1.05, 1.05),
     ],
 )
-def test_products_are_ranked_well_by_runs_that_the_model_was_not_fitted_to(
-    operator: str, mean: float, most: float
-) -> None:
-    """The figures of docs/networks.md, rounded up."""
-    found = times_as_long(operator, model("h100"))
+def test_products_are_ranked_well_by_runs_newer_than_the_model(operator: str, mean: float, most: float) -> None:
+    """The figures of docs/networks.md, rounded up; the model was fitted to earlier runs, on other cards of this GPU."""
+    found = times_as_long(operator, model("h200"))
     assert len(found) >= 12 and max(found) <= most
     assert math.exp(math.fsum(map(math.log, found)) / len(found)) <= mean, found
     assert math.prod(found) < math.prod(times_as_long(operator, None)), "worse than the ladder's order"
 
 
 def test_what_memory_bounds_keeps_the_ladders_top() -> None:
-    assert times_as_long("maxpool2d", model("h100")) == times_as_long("maxpool2d", None)
+    assert times_as_long("maxpool2d", model("h200")) == times_as_long("maxpool2d", None)
 
 
 @pytest.mark.parametrize(
