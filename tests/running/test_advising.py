@@ -21,8 +21,9 @@ from opbench.running.advising import advise_page, advise_run
 from opbench.running.shapes import reduced_problem
 from support.needs import needs_nvrtc
 
-QUICK = Path(__file__).parent.parent.parent / "reports/h200/quick"
-COUNTED = QUICK.parent / "counters-cpu"
+REPORTS = Path(__file__).parent.parent.parent / "reports"
+QUICK = REPORTS / "h200/quick"
+COUNTED = REPORTS / "h100/counters-cpu"
 
 
 @needs_nvrtc
@@ -56,7 +57,7 @@ def test_only_the_fastest_own_variant_of_a_problem_is_chosen() -> None:
 
 @needs_nvrtc
 def test_a_node_of_a_network_gets_advice_from_the_launch_that_its_case_has() -> None:
-    run = QUICK.parent / "attribution" / "unet-1-bf16"
+    run = REPORTS / "h100/attribution/unet-1-bf16"
     node = next(r for r in read_case_run(run).results if r.operator == "conv2d" and r.axes["c"] == 512)
     (found,) = advise_run(run, [node.case], Catalog(), "h100", read_case_run)
     assert found.advice and found.advice[0].binds == "idle multiprocessors" and found.time_s
