@@ -53,9 +53,7 @@ def test_nvbench_json_and_its_sample_files(tmp_path: Path) -> None:
     files = export(replace(found, results=[*found.results[:-1], skipped]), "nvbench", path)
     document = json.loads(path.read_text())
     assert files[0] == path and document["meta"]["version"]["json"]["string"] == "1.0.0"
-    assert (
-        document["devices"][0] | {"id": 0, "name": "NVIDIA H100 80GB HBM3", "sm_version": 900} == document["devices"][0]
-    )
+    assert document["devices"][0] | {"id": 0, "name": "NVIDIA H200", "sm_version": 900} == document["devices"][0]
     case = next(r for r in read_run(QUICK).results if r.measurement and r.operator == "matmul")
     state = state_of(document, case.case)
     values = {value["name"]: value["value"] for value in state["axis_values"]}

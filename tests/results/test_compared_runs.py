@@ -93,7 +93,7 @@ def test_runs_without_times_are_compared_by_their_verdicts() -> None:
 
 
 def test_the_committed_runs_of_one_build_show_no_regression() -> None:
-    quick, full = (read_run(ROOT / "reports" / "h100" / name) for name in ("quick", "full"))
+    quick, full = (read_run(ROOT / "reports" / "h200" / name) for name in ("quick", "full"))
     with pytest.raises(NotComparable) as refused:
         compare_runs(quick, full)
     assert ("timing.budget_s", 0.4, 0.25) in [(one.key, one.base, one.new) for one in refused.value.differences]

@@ -60,7 +60,7 @@ def shown(found: Run | Graph | Network) -> str:
 
 def test_a_run_is_one_line_however_large() -> None:
     found = opbench.read_run(QUICK)
-    assert repr(found).startswith("<Run quick on NVIDIA H100 80GB HBM3, ") and "\n" not in repr(found)
+    assert repr(found).startswith("<Run quick on NVIDIA H200, ") and "\n" not in repr(found)
     assert f"{len(found.results)} cases: " in repr(found) and len(repr(found)) < 200
     assert repr(Run(Path("x"), RunHeader(), [])) == "<Run run on the unknown backend, 0 cases, unfinished, in x>"
 
