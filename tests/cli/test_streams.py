@@ -90,10 +90,12 @@ def test_a_terminal_without_the_signs_gets_plain_ones(cli: Cli, args: tuple[str,
     assert done.stdout.isascii() and (launch in done.stdout or args[0] != "explain")
 
 
-@pytest.mark.parametrize("args", [("history", "repeat-1", "repeat-2"), ("report", "activations")], ids=" ".join)
+@pytest.mark.parametrize(
+    "args", [("history", "h100/repeat-1", "h100/repeat-2"), ("report", "h200/activations")], ids=" ".join
+)
 def test_no_sign_of_a_table_is_lost_to_such_a_terminal(cli: Cli, tmp_path: Path, args: tuple[str, ...]) -> None:
     for name in args[1:]:
-        shutil.copytree(shipped_folder("reports") / "h100" / name, tmp_path / name)
+        shutil.copytree(shipped_folder("reports") / name, tmp_path / name)
     words = [args[0], *(str(tmp_path / name) for name in args[1:])]
     done = cli(*words, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and done.stdout.isascii() and "?" not in done.stdout

@@ -105,7 +105,7 @@ def test_nvidias_own_summary_reads_it(tmp_path: Path) -> None:
     command = nvbench_tool("nvbench-json-summary")
     export(read_run(QUICK), "nvbench", tmp_path / "q.json")
     done = subprocess.run([command, tmp_path / "q.json"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "NVIDIA H100" in done.stdout and "grid_stride_vec4" in done.stdout
+    assert done.returncode == 0 and "NVIDIA H200" in done.stdout and "grid_stride_vec4" in done.stdout
 
 
 # pytest-benchmark -------------------------------------------------------------------------------------------------

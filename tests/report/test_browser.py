@@ -19,7 +19,7 @@ from support.checks.chromium import browser, needs_chromium, opened
 @needs_chromium
 @pytest.mark.parametrize("name", ["quick", "ceilings"])
 def test_a_committed_run_opens_in_chromium(tmp_path: Path, name: str) -> None:
-    run = read_run(shipped_folder("reports") / "h100" / name)
+    run = read_run(shipped_folder("reports") / "h200" / name)
     write_report(run, tmp_path, "h200")
     page, shot = tmp_path / "report.html", tmp_path / "page.png"
     dom = opened(tmp_path, page.as_uri())
