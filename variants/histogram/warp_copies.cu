@@ -26,7 +26,7 @@
 // args   = ["x", "counts", "n"]
 // ///
 //
-// Only the lanes of one warp share a counter until the end, when each thread adds up the copies of its bins. On an H100
+// Only the lanes of one warp share a counter until the end, when each thread adds up the copies of its bins. On an H200
 // this gains nothing, because the limit is the small load per thread, not the additions. With 1000 bins, the copies
 // need so much shared memory that few warps are resident, and this variant is slower than one copy per block.
 #if BF16
