@@ -3,6 +3,7 @@
 python tests/advice_score.py            # write the tables of docs/advice.md and opbench/insight/ladder_steps.csv
 python tests/advice_score.py --misses   # print the ladder steps whose mechanism is not the first advice
 python tests/advice_score.py --steps    # print every measured step, and whether it is in the test set
+python tests/advice_score.py --cases    # count the cases far from their bound, those with advice, and those to tune
 """
 
 from __future__ import annotations
@@ -21,17 +22,22 @@ from statistics import median
 import nsight_rules
 from nsight_rules import Suggestion
 from opbench import units
-from opbench.insight.advice import Advice, advise
+from opbench.insight.advice import NEAR_FRACTION, Advice, advise
 from opbench.insight.facts import Facts, time_over_bound_for
 from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
+from opbench.records import from_json, read_json
 from opbench.results.advice import measured_facts, shared_modes
 from opbench.results.files import read_run
 from opbench.results.result import Result
+from opbench.results.run_data import RunData
 from opbench.tables import markdown_table
 
 ROOT = Path(__file__).parent.parent
-RUNS = ROOT / "reports/h100"
+RUNS = ROOT / "reports/h200"
+COUNTED = ROOT / "reports/h100/counters-cpu"
+"""The run on the CPU that counted accesses; they do not depend on the card."""
 PARTS = (
     "quick",
     "full",
@@ -48,6 +54,9 @@ PARTS = (
     "products",
     "quantised",
     "sorts",
+    "segments",
+    "latent_attention",
+    "token_sampling",
 )
 CURE = 1.05
 """A ladder step that gains less is no cure."""
@@ -126,17 +135,69 @@ def steps(measured: Iterable[Step]) -> list[Step]:
     return list(best.values())
 
 
+def step_between(
+    lower: Variant,
+    upper: Variant,
+    case: str,
+    problem: str,
+    gain: float,
+    facts: Facts,
+    counted: tuple[str, str] = ("", ""),
+) -> Step:
+    """Return a measured step with its mechanisms, by the headers of both variants, and the advice on the lower one."""
+    added = frozenset(upper.mechanism) - frozenset(lower.mechanism)
+    advice = tuple(advise(facts, (), lower.mechanism))
+    return Step(lower.operator, lower.name, upper.name, case, problem, gain, added, facts, advice, counted)
+
+
+@cache
+def counted_run() -> RunData:
+    """Return the run on the CPU that counted accesses."""
+    return read_run(COUNTED)
+
+
+@cache
+def counted_results() -> dict[tuple[str, str], list[Result]]:
+    """Return the counted results of each variant, by operator and name."""
+    counts: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    for result in counted_run().results:
+        if result.case in counted_run().traffic:
+            counts[result.operator, result.variant].append(result)
+    return counts
+
+
+def counted_like(measured: Result) -> Result | None:
+    """Return the counted result that represents a measured one; None if its variant was not counted."""
+    return most_similar_counted_result(measured, counted_results().get((measured.operator, measured.variant), ()))
+
+
+def facts_by_counts(measured: Result, run: RunData, like: Result) -> Facts | None:
+    """Return the facts of a measured result with the accesses of a counted one."""
+    traffic = counted_run().traffic[like.case]
+    return measured_facts(measured, run.ceilings_of(measured), traffic, like.compulsory_bytes, like.resources)
+
+
+def advice_far_from_bound() -> dict[tuple[str, str], tuple[Advice, ...]]:
+    """Return the advice on each counted case that is not near its bound, by run and case."""
+    catalog = Catalog()
+    found = {}
+    for part in PARTS:
+        run = read_run(RUNS / part)
+        for result in run.results:
+            like = counted_like(result) if result.status == "right" and result.measurement else None
+            facts = facts_by_counts(result, run, like) if like else None
+            if facts is not None and facts.over_bound * NEAR_FRACTION >= 1.0:
+                used = catalog.variant(result.operator, result.variant).mechanism
+                found[part, result.case] = tuple(advise(facts, (), used))
+    return found
+
+
 def measured_steps(runs: Path = RUNS) -> list[Step]:
     """Return the steps of all ladders at each problem of a run that measured both variants."""
     catalog = Catalog()
-    counted = read_run(runs / "counters-cpu")
-    counts: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for result in counted.results:
-        if result.case in counted.traffic:
-            counts[result.operator, result.variant].append(result)
     found = []
-    for part in PARTS:
-        run = read_run(runs / part)
+    for folder in (runs / part for part in PARTS if (runs / part).exists()):
+        run = read_run(folder)
         problems: dict[tuple[str, str], list[Result]] = defaultdict(list)
         for result in run.results:
             problems[result.operator, result.problem].append(result)
@@ -145,32 +206,34 @@ def measured_steps(runs: Path = RUNS) -> list[Step]:
             by_variant = fastest(results)
             for name, upper in by_variant.items():
                 lower = by_variant.get(headers[name].builds_on) if name in headers else None
-                like = most_similar_counted_result(lower, counts[operator, lower.variant]) if lower else None
+                like = counted_like(lower) if lower else None
                 if lower is None or like is None or lower.variant not in headers:
                     continue
                 gain = lower.measurement.median_s / upper.measurement.median_s  # type: ignore[union-attr]
-                facts = measured_facts(
-                    lower, run.ceilings_of(lower), counted.traffic[like.case], like.compulsory_bytes, like.resources
-                )
+                facts = facts_by_counts(lower, run, like)
                 if facts is None:
                     continue
-                upper_like = most_similar_counted_result(upper, counts[operator, name])
-                added = frozenset(headers[name].mechanism) - frozenset(headers[lower.variant].mechanism)
-                found.append(
-                    Step(
-                        operator,
-                        lower.variant,
-                        name,
-                        lower.case,
-                        problem,
-                        gain,
-                        added,
-                        facts,
-                        tuple(advise(facts, (), headers[lower.variant].mechanism)),
-                        (like.case, upper_like.case if upper_like else ""),
-                    )
-                )
+                upper_like = counted_like(upper)
+                cases = like.case, upper_like.case if upper_like else ""
+                step = step_between(headers[lower.variant], headers[name], lower.case, problem, gain, facts, cases)
+                found.append(step)
     return found
+
+
+def peer_steps() -> list[Step]:
+    """Return the steps whose lower variants Nsight Compute's rules saw, as measured on the same model of card."""
+    catalog = Catalog()
+    return [
+        step_between(
+            catalog.variant(one["operator"], one["lower"]),
+            catalog.variant(one["operator"], one["upper"]),
+            one["case"],
+            one["problem"],
+            one["gain"],
+            from_json(Facts, one["facts"]),
+        )
+        for one in read_json(nsight_rules.STEPS, "")
+    ]
 
 
 def cures(found: Sequence[Step]) -> list[Step]:
@@ -249,6 +312,7 @@ SCORE_HEADINGS = (
     "gain within its range",
     "high / low of the range",
 )
+PEER_HEADINGS = ("advice on steps of an H100", *SCORE_HEADINGS[1:5])
 MECHANISM_HEADINGS = (
     "mechanism",
     "steps that add it",
@@ -267,14 +331,14 @@ def table(measured: Sequence[Step]) -> str:
         ("development set", [step for step in answered if not step.in_test_set]),
         ("test set", [step for step in answered if step.in_test_set]),
     ]
-    peer = nsight_rules.read([step.case for step in answered])
-    rows.append(("those that Nsight Compute measured", [step for step in answered if step.case in peer]))
-    scores = [
-        *(_row(name, several) for name, several in rows),
-        _peer_row("Nsight Compute's rules on them", peer, rows[-1][1]),
-        _row("all steps, at each problem where they gain", everywhere),
-        _row("test set, at each such problem", [step for step in everywhere if step.in_test_set]),
+    rows += [
+        ("all steps, at each problem where they gain", everywhere),
+        ("test set, at each such problem", [step for step in everywhere if step.in_test_set]),
     ]
+    scores = [_row(name, several) for name, several in rows]
+    peer = peer_steps()
+    suggestions = nsight_rules.read([step.case for step in peer])
+    compared = [_row("opbench", peer)[: len(PEER_HEADINGS)], _peer_row("rules of Nsight Compute", suggestions, peer)]
     by_mechanism = defaultdict(list)
     for step in answered:
         for mechanism in step.mechanisms:
@@ -285,7 +349,8 @@ def table(measured: Sequence[Step]) -> str:
         three = sum(any(one.mechanism == mechanism for one in step.advice[:3]) for step in several)
         alone = sum(len(step.mechanisms) == 1 for step in several)
         mechanisms.append([f"`{mechanism}`", *map(str, (len(several), alone, first, three))])
-    lines = [*markdown_table(SCORE_HEADINGS, scores), "", *markdown_table(MECHANISM_HEADINGS, mechanisms)]
+    tables = ((SCORE_HEADINGS, scores), (PEER_HEADINGS, compared), (MECHANISM_HEADINGS, mechanisms))
+    lines = [line for headings, cells in tables for line in (*markdown_table(headings, cells), "")][:-1]
     for name, in_test_set in (("Test set", True), ("Development set", False)):
         operators = Counter(step.operator for step in steps(measured) if step.in_test_set == in_test_set)
         text = ", ".join(f"`{operator}` {count}" for operator, count in sorted(operators.items()))
@@ -317,7 +382,7 @@ def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequen
         if one.mechanisms & step.mechanisms
     ]
     shares.append(sum(promises) / len(promises))
-    return [name, str(len(measured)), *map(units.percent, shares), "", ""]
+    return [name, str(len(measured)), *map(units.percent, shares)]
 
 
 def page(measured: Sequence[Step]) -> str:
@@ -327,7 +392,12 @@ def page(measured: Sequence[Step]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write both files, or print the misses."""
+    """Write both files, or print the misses, the steps or the numbers of cases."""
+    if "--cases" in arguments:
+        advised = advice_far_from_bound().values()
+        tuned = sum(advice[0].in_use for advice in advised if advice)
+        print(f"{len(advised)} cases, {sum(map(bool, advised))} with advice, {tuned} only to tune")
+        return
     measured = measured_steps()
     found = steps(measured)
     if "--steps" in arguments:

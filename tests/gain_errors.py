@@ -19,8 +19,6 @@ from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.facts import time_over_bound_for
 from opbench.insight.gains import MIN_DISTANCE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.insight.levels import bounds, levels
-from opbench.results.files import read_run
-from opbench.results.run_data import RunData
 from opbench.tables import markdown_table
 
 PAGE = advice_score.PAGE
@@ -154,20 +152,14 @@ def _traffic_of_both(step: Step, mechanism: str) -> Gain | None:
 
 
 @cache
-def counted_run() -> RunData:
-    """Return the run on the CPU that counted accesses."""
-    return read_run(advice_score.RUNS / "counters-cpu")
-
-
-@cache
 def over_compulsory(case: str) -> float | None:
     """Return the least time that a counted case's traffic takes, divided by that of its compulsory bytes."""
-    run = counted_run()
+    run = advice_score.counted_run()
     counted = next((one for one in run.results if one.case == case), None)
     found = levels(run.traffic[case], counted.resources) if counted else None
     if counted is None or found is None or not counted.compulsory_bytes:
         return None
-    limits = bounds(found, 0, "", committed_ceilings("h100"), counted.compulsory_bytes)
+    limits = bounds(found, 0, "", committed_ceilings("h200"), counted.compulsory_bytes)
     times = {limit.limit: limit.time_s for limit in limits if limit.limit != "launch"}
     return max(times.values()) / times["compulsory"]
 

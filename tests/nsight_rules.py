@@ -5,6 +5,10 @@ ncu --nvtx --nvtx-include "regex:opbench@.*/" --set full --cache-control all --c
     python tests/nsight_rules.py launch cases.txt          # on a GPU: launch each case once within its range
 ncu --import peer.ncu-rep --page details --csv --print-nvtx-rename kernel > peer.csv
 python tests/nsight_rules.py read peer.csv                 # add what the rules say to reports/h100/nsight-rules
+python tests/nsight_rules.py steps RUNS                    # write the steps of runs on the same model of card there
+
+The rules saw the kernels on an H100, so they are compared with steps of an H100. The runs of its suites are no longer
+in reports/; steps.json.gz keeps the gains of their steps and the facts that the advice reads.
 """
 
 from __future__ import annotations
@@ -18,11 +22,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opbench.nvtx import case_range, safe_name
-from opbench.records import read_json, unpacked
+from opbench.records import read_json, to_json, unpacked
+
+if TYPE_CHECKING:
+    from advice_score import Step
 
 FILE = Path(__file__).parent.parent / "reports/h100/nsight-rules/rules.json.gz"
+STEPS = FILE.with_name("steps.json.gz")
 IGNORED = "MemoryL2Compression"
 """A rule that fires at every kernel that writes: it is about memory that a program did not mark as compressible."""
 SUGGESTION = "OPT"
@@ -146,7 +155,30 @@ def add(paths: Sequence[Path]) -> None:
         rows = csv.DictReader(line for line in lines if line.startswith('"'))
         stored |= {name: [asdict(one) for one in several] for name, several in suggestions_of(rows).items()}
     FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_bytes(gzip.compress(json.dumps(stored, indent=0, sort_keys=True).encode(), mtime=0))
+    FILE.write_bytes(_packed(stored))
+
+
+def write_steps(steps: Sequence[Step]) -> None:
+    """Write those steps whose lower variants Nsight Compute has measured."""
+    known = read([step.case for step in steps])
+    recorded = [
+        {
+            "operator": step.operator,
+            "lower": step.lower,
+            "upper": step.upper,
+            "case": step.case,
+            "problem": step.problem,
+            "gain": step.gain,
+            "facts": to_json(step.facts, omit_defaults=True),
+        }
+        for step in steps
+        if step.case in known
+    ]
+    STEPS.write_bytes(_packed(recorded))
+
+
+def _packed(value: object) -> bytes:
+    return gzip.compress(json.dumps(value, indent=0, sort_keys=True).encode(), mtime=0)
 
 
 def launch(cases: Sequence[str]) -> None:
@@ -172,16 +204,21 @@ def launch(cases: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the cases, launch them, or read what Nsight Compute says."""
+    """Print the cases, launch them, read what Nsight Compute says, or write the steps."""
     import advice_score
+
+    def steps(*runs: Path) -> list[Step]:
+        return advice_score.cures(advice_score.steps(advice_score.measured_steps(*runs)))
 
     match arguments:
         case ["cases"]:
-            print("\n".join(sorted({step.case for step in advice_score.cures(advice_score.steps())})))
+            print("\n".join(sorted({step.case for step in steps()})))
         case ["launch", path]:
             launch(Path(path).read_text().splitlines())
         case ["read", *paths]:
             add([Path(path) for path in paths])
+        case ["steps", runs]:
+            write_steps(steps(Path(runs)))
         case _:
             print(__doc__)
 

@@ -7,7 +7,6 @@ import pytest
 import advice_score
 import gain_errors
 from advice_score import Step
-from opbench.insight.advice import NEAR_FRACTION
 from opbench.insight.gains import STEPS_FILE, committed_steps, expected_gain
 
 
@@ -44,10 +43,14 @@ def test_enough_steps_are_scored_and_a_third_is_the_test_set(steps: list[Step]) 
     assert sum(step.in_test_set for step in cures) >= len(cures) / 3
 
 
-def test_each_case_far_from_its_bound_has_advice(measured: list[Step]) -> None:
-    far = [step for step in measured if step.over_bound * NEAR_FRACTION >= 1.0]
-    assert len(far) > 700
-    assert not [step.case for step in far if not step.advice]
+def test_each_case_far_from_its_bound_has_advice() -> None:
+    advised = advice_score.advice_far_from_bound()
+    assert len(advised) > 3000
+    assert not [case for case, advice in advised.items() if not advice]
+    tuned = sum(advice[0].in_use for advice in advised.values())
+    text = " ".join(advice_score.PAGE.read_text().split())
+    assert f"each of the {len(advised):,} counted cases" in text
+    assert f"has advice; {tuned} of them have only this recommendation" in text
 
 
 def test_the_promised_gains_are_mostly_in_their_range(steps: list[Step]) -> None:
@@ -65,7 +68,7 @@ def test_more_than_half_of_the_promised_gains_are_close(steps: list[Step]) -> No
     for several in (steps, [step for step in steps if step.in_test_set]):
         promises = [(step, gain) for step in advice_score.cures(several) if (gain := advice_score.promise(step))]
         close = sum(advice_score.is_close(gain.middle, step.gain) for step, gain in promises)
-        assert close >= 0.55 * len(promises)
+        assert close > 0.5 * len(promises)
 
 
 def test_no_step_is_judged_by_its_own_operator(steps: list[Step]) -> None:

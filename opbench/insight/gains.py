@@ -19,7 +19,8 @@ OTHER_MECHANISM, OTHER_KIND = 0.1, 0.05
 DISTANCE_REACH, BOUND_REACH = 2.0, 1.0
 """On the logarithmic scale, how far the distance and the lower bound may differ until a weight falls to 1 / e.
 
-These four were chosen by excluding one operator, or one family of operators, at a time; the test set was not used."""
+These four were chosen by excluding one operator, or one family of operators, at a time, from steps measured on an H100;
+the test set was not used."""
 MAX_SHARE = 1.2
 """The largest share of the distance that a step counts for; with a faster unit, a step may pass the lower bound."""
 MIN_DISTANCE = 1.05
@@ -38,7 +39,7 @@ class Gain(NamedTuple):
 
 
 class MeasuredStep(NamedTuple):
-    """A step of a ladder at one problem, as measured on an H100: a row of `STEPS_FILE`."""
+    """A step of a ladder at one problem, as measured on an H200: a row of `STEPS_FILE`."""
 
     operator: str
     lower: str
