@@ -325,9 +325,11 @@ class Judgement:
         if measured:
             text = "; ".join(f"{r.speedup:.2f}× as fast as {r.case} ({r.kind})" for r in measured)
         elif rivals:
+            of_first = [r for r in rivals if (r.kind, r.problem) == (rivals[0].kind, rivals[0].problem)]
+            fastest = min(of_first, key=lambda rival: rival.median_s)  # of several GPU models
             text = (
-                f"not measured in this run; the fastest known is {rivals[0].case} with "
-                f"{units.time(rivals[0].median_s)} on {rivals[0].gpu}"
+                f"not measured in this run; the fastest known is {fastest.case} with "
+                f"{units.time(fastest.median_s)} on {fastest.gpu}"
             )
         else:
             text = "no committed run measured one of these problems"
