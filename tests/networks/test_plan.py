@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -186,11 +187,14 @@ def unet_on(gpu: str, precision: str, memory_bytes: int | None = None) -> Plan:
 
 
 def test_a_gpu_with_a_winners_file_gets_what_was_measured_on_it() -> None:
+    """The case of the network's run, or one that a run of a suite measured to be faster."""
     nodes = read_network(ROOT / "reports" / "h200" / "networks" / "unet-16-tf32").nodes
     chosen = unet_on(H200, "tf32").choices
-    tensor_core_nodes = {node.name: node.case for node in nodes if "tf32" in node.case or "f16" in node.case}
+    tensor_core_nodes = {node.name: node for node in nodes if "tf32" in node.case or "f16" in node.case}
     assert len(tensor_core_nodes) > len(nodes) // 2
-    assert {name: chosen[name].case for name in tensor_core_nodes} == tensor_core_nodes
+    others = [name for name, node in tensor_core_nodes.items() if chosen[name].case != node.case]
+    assert len(others) < len(tensor_core_nodes) // 4
+    assert all((chosen[name].kernel_s or math.inf) < (tensor_core_nodes[name].kernel_s or 0.0) for name in others)
     assert all(choice.source.startswith("run reports/h200/") for choice in chosen.values())
     assert all(choice.kernel_s for choice in chosen.values())
 
