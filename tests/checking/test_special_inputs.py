@@ -20,6 +20,7 @@ CASES = Path(__file__).parent / "cases"
 ONE_A_THREAD = """\
 // /// opbench
 // operator = "{operator}"
+// supports = {supports}
 // launch = [{{ kernel = "own", grid = ["cdiv({count}, 128)"], block = ["128"] }}]
 // ///
 extern "C" __global__ void own({arguments}) {{
@@ -30,7 +31,12 @@ extern "C" __global__ void own({arguments}) {{
 """
 RELU = {"operator": "relu", "count": "n", "arguments": "const float* x, float* out, int n"}
 SORT = {"operator": "sort", "count": "1", "arguments": "const float* x, float* out, int n"}
-HARDTANH = {"operator": "elementwise", "count": "inner", "arguments": "const float* a, float* out, int inner"}
+HARDTANH = {
+    "operator": "elementwise",
+    "supports": '{ op = ["hardtanh"] }',
+    "count": "inner",
+    "arguments": "const float* a, float* out, int outer, int channels, int inner",
+}
 SOFTMAX = {"operator": "softmax", "count": "rows", "arguments": "const float* x, float* out, int rows, int cols"}
 ROW = "const float* row = x + i * cols; float* target = out + i * cols; float most = {first}, sum = 0.0f;"
 FIND = "for (int c = 0; c < cols; ++c) most = fmaxf(most, row[c]);"
@@ -95,7 +101,7 @@ KERNELS = {
 def test_what_only_normals_let_pass_is_found_and_said(tmp_path: Path, name: str) -> None:
     words, problem, body, said = KERNELS[name]
     path = tmp_path / "own.cu"
-    path.write_text(ONE_A_THREAD.format(**words, body=body))
+    path.write_text(ONE_A_THREAD.format(**{"supports": "{}"} | words, body=body))
     (result,) = api.check([path], backend="cpu", problems=[problem], cpu_only=True)
     assert result.status == ("wrong" if said else "right"), result.reason
     assert said in result.reason

@@ -74,7 +74,7 @@ def outcome(case: Case) -> tuple[str, str]:
     """Status and reason, as a run on a GPU would have them; nothing is traced, as nothing is there."""
     session = Session(open_backend("cpu"), traced_work=0)
     if reason := session.unsupported_reason(case):
-        return "unsupported", reason
+        return "unsupported", str(reason)
     for variable in session.backend.load(case.request()).variables().values():
         variable.write(np.zeros(variable.shape, variable.dtype))  # another test of this process may have launched it
     verdict = session.check(case).verdict

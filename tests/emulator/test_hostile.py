@@ -158,7 +158,7 @@ def _judge(server: ForkServer, path: Path) -> Judged:
         patch.setattr(SharedMemory, "copy_out", record)
         try:
             if reason := session.unsupported_reason(case):
-                return Judged("refused", reason, seen)
+                return Judged("refused", str(reason), seen)
             verdict = session.check(case).verdict
         except CompileError as error:
             return Judged("refused", str(error), seen)

@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_backward_nhwc_vect
 #if ADD
                 sum += lane_of<T>(added, lane);
 #elif MASK && !REMEMBERED
-                if (!(lane_of<T>(own, lane) > 0.0f)) sum = 0.0f;
+                if (!(lane_of<T>(pixel, lane) > 0.0f)) sum = 0.0f;
 #endif
                 reinterpret_cast<T*>(&result)[lane] = (T)sum;
             }

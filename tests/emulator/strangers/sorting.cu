@@ -63,10 +63,11 @@ __global__ void reduce(const float* in, float* out, int n) {
     bool good = true;
     for (int i = 0; i < ITEMS; ++i) {
         sorted[i * THREADS + rank] = keys[i];
-        good = good && (places[i] < n ? in[places[i]] : 0.0f) == keys[i];
+        const float value = places[i] < n ? in[places[i]] : 0.0f;
+        good = good && (value == keys[i] || (isnan(value) && isnan(keys[i])));
     }
     __syncthreads();
-    for (int i = rank; i + 1 < THREADS * ITEMS; i += THREADS) good = good && sorted[i] >= sorted[i + 1];
+    for (int i = rank; i + 1 < THREADS * ITEMS; i += THREADS) good = good && !(sorted[i] < sorted[i + 1]);
     int numbers[ITEMS], flags[ITEMS];
     unsigned char small[ITEMS];
     for (int i = 0; i < ITEMS; ++i) numbers[i] = (rank * ITEMS + i) * 37 % (THREADS * ITEMS);  // each once
