@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 import os
 import zlib
@@ -12,6 +14,7 @@ import pytest
 
 from opbench.checking.backends import open_backend
 from opbench.checking.checking import Session
+from opbench.errors import UsageError
 from opbench.gpu.compile import nvrtc
 from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
@@ -285,6 +288,30 @@ def test_the_last_variant_of_a_file_compiles_for_hopper(variant: Variant, select
     if f"test_compiles_for_the_gpu_without_one[{variant.id}-sm_90a]" in selected:
         return  # it compiles the same module and asks more of it
     assert compile_errors([fitting(variant)[0].request()], "sm_90a", cheapest(variant)) == []
+
+
+def of_each_mode(variant: Variant) -> list[Case]:
+    """Return a case for each combination of modes that the variant supports, on the first example that allows it."""
+    operator, found = CATALOG.operator(variant.operator), []
+    supported = {mode: variant.supports.get(mode, (value,)) for mode, value in operator.modes().items()}
+    for values in itertools.product(*supported.values()):
+        modes = dict(zip(supported, values, strict=True))
+        for example, config in itertools.product(examples_of(variant.operator), variant.configs):
+            with contextlib.suppress(UsageError):  # sizes of this example that its modes do not allow
+                case = Case(variant, config, operator.from_axes({**example.axes, **modes}))
+                if case.unmet_requirement() is None:
+                    found.append(case)
+                    break
+    return found
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("variant", CUDA, ids=lambda variant: variant.id)
+def test_each_combination_of_modes_has_valid_syntax(variant: Variant) -> None:
+    """Examples have few of them, and an `#if` of another one may hide a name that is not declared."""
+    cases = of_each_mode(variant)
+    assert cases, "no example fits any combination of modes"
+    assert compile_errors([case.request() for case in cases], "sm_90a", SYNTAX_ONLY) == []
 
 
 @needs_nvrtc
