@@ -29,17 +29,16 @@ MeasuredRun = tuple[Run, str, list[Row]]
 
 
 def ladder_readme(
-    operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run], layouts: Sequence[str] = ()
+    operator: str, title: str, variants: Sequence[Variant], measured: Sequence[MeasuredRun], layouts: Sequence[str] = ()
 ) -> str:
-    """Return the README of an operator's folder: title, variants, the speedup of each, and the measurements of the
-    runs.
+    """Return the README of an operator's folder: title, variants, the speedup of each, and the measurements.
 
-    `layouts` are the operator's layouts, the default first. The text depends only on the arguments and on the chart
-    files of committed runs, so a test can detect a stale README.
+    `measured` are the problems that `measured_problems` chose; `layouts` are the operator's layouts, the default first.
+    The text depends only on the arguments and on the chart files of committed runs, so a test can detect a stale
+    README.
     """
     variants = in_teaching_order(variants)
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
-    measured = measured_problems(operator, runs, {variant.name for variant in variants})
     lines += _variants(variants, measured, layouts)
     for run, problem, measured_rows in measured:
         # The chart of the first problem, which has the most variants, is enough: every problem has a table.

@@ -65,11 +65,12 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
             continue
         variants = catalog.variants(name)
         layouts = catalog.operator(name).choices.get("layout", ())
-        text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
-        measured_here = {(problem, variant) for operator, problem, variant in all_measured if operator == name}
         names = {variant.name for variant in variants}
-        shown = {(problem, row.variant) for _, problem, group in measured_problems(name, runs, names) for row in group}
-        lost_rows = {cell for cell in _lost_rows(current_text, shown, measured_here) if cell[1] in names}
+        measured_here = measured_problems(name, runs, names)
+        text = ladder_readme(name, catalog.operator_title(name), variants, measured_here, layouts)
+        all_cells = {(problem, variant) for operator, problem, variant in all_measured if operator == name}
+        shown = {(problem, row.variant) for _, problem, group in measured_here for row in group}
+        lost_rows = {cell for cell in _lost_rows(current_text, shown, all_cells) if cell[1] in names}
         if lost_rows:
             files.refusals[path] = _lost_rows_text(lost_rows, current_text, root)
         else:

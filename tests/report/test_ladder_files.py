@@ -65,9 +65,9 @@ def changed(root: Path, before: dict[str, str]) -> set[str]:
 def test_it_writes_only_with_write(tree: Path, tmp_path: Path) -> None:
     before, folder = texts(tree), of_relu(tmp_path / "run", *ALL_VARIANTS)
     (tree / "variants" / "relu" / "README.md").write_text("# relu\n")
-    told = ladder(folder)
-    assert changed(tree, before) == {"variants/relu/README.md"} and "+| [`vec4`](vec4.cu) | 120 µs" in told
-    assert f"write them with: opbench ladder --write {folder}" in told
+    printed = ladder(folder)
+    assert changed(tree, before) == {"variants/relu/README.md"} and "+| [`vec4`](vec4.cu) | 120 µs" in printed
+    assert f"write them with: opbench ladder --write {folder}" in printed
     done = CliRunner().invoke(cli, ["ladder", str(folder), "--json"])
     assert json.loads(done.stdout) == {
         "stale": ["variants/relu/README.md", "variants/README.md"],
@@ -94,12 +94,12 @@ def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
 ) -> None:
     """All variants of one problem are there, but not those of the other problems."""
     before = texts(tree)
-    told = ladder("--write", of_relu(tmp_path / "run", *variants))
+    printed = ladder("--write", of_relu(tmp_path / "run", *variants))
     assert changed(tree, before) == set() and len(measured_cells(before["variants/relu/README.md"])) > len(ALL_VARIANTS)
     assert re.search(
-        r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+(,dtype=bf16)?\)` and \d+ more rows", told
+        r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+(,dtype=bf16)?\)` and \d+ more rows", printed
     )
-    assert "name the runs that have them first (reports/h200/full" in told
+    assert "name the runs that have them first (reports/h200/full" in printed
     # Named first, they keep their rows.
     ladder("--write", ROOT / "reports" / "h200" / "full", tmp_path / "run")
     assert measured_cells(texts(tree)["variants/relu/README.md"]) >= measured_cells(before["variants/relu/README.md"])

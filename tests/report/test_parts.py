@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import shorten, variant_styles
 from opbench.report.charts.histogram import BARS, histogram, samples_beyond_axis
 from opbench.report.charts.svg import spread_positions
-from opbench.report.ladder import in_teaching_order, ladders_overview
+from opbench.report.ladder import in_teaching_order, ladders_overview, measured_problems
 from opbench.report.run.sections import sections
 from opbench.report.run.sentences import library_comparison
 from opbench.results.files import Run
@@ -142,9 +143,17 @@ def test_variants_stand_above_what_they_build_on_and_libraries_last() -> None:
     assert {v.name for v in in_teaching_order([variant("a", "b"), variant("b", "a")])} == {"a", "b"}
 
 
+def readme(
+    operator: str, title: str, variants: Sequence[Variant], runs: Sequence[Run], layouts: Sequence[str] = ()
+) -> str:
+    """The README of an operator with the problems that are chosen of some runs."""
+    measured = measured_problems(operator, runs, {variant.name for variant in variants})
+    return ladder_readme(operator, title, variants, measured, layouts)
+
+
 def test_the_ladder_is_markdown_from_committed_runs() -> None:
-    text = ladder_readme("relu", "relu: out = max(x, 0).", LADDER, [relu_run()])
-    assert text == ladder_readme("relu", "relu: out = max(x, 0).", LADDER[::-1], [relu_run()])
+    text = readme("relu", "relu: out = max(x, 0).", LADDER, [relu_run()])
+    assert text == readme("relu", "relu: out = max(x, 0).", LADDER[::-1], [relu_run()])
     assert "/somewhere" not in text and text.startswith("# relu\n\nrelu: out = max(x, 0).\n")
     assert "run `quick` of 2026-01-02T03:04:05+00:00" in text and "NVIDIA H200" in text
     lines = [line for line in text.splitlines() if line.startswith("| [`vec4`]")][1:]
@@ -156,12 +165,12 @@ def test_the_ladder_is_markdown_from_committed_runs() -> None:
 def test_the_ladder_names_the_peaks_of_the_products_that_its_table_shows() -> None:
     peaks = {**CEILINGS, "matrix_flops_per_s": {"bf16": 700e12, "f16": 690e12}}
     results = [result("naive", 5e-3, flops=10**12), result("vec4", 2e-3, flops=10**12, precision="bf16")]
-    text = ladder_readme("relu", "", LADDER, [run(results, ceilings=peaks)])
+    text = readme("relu", "", LADDER, [run(results, ceilings=peaks)])
     assert "Measured peaks: DRAM 4.00 TB/s, fp32 50.0 TFLOP/s, bf16 700 TFLOP/s." in text
 
 
 def test_every_variant_shows_its_speedup() -> None:
-    text = ladder_readme("relu", "", LADDER, [relu_run()])
+    text = readme("relu", "", LADDER, [relu_run()])
     variants = [line for line in text.partition("## `")[0].splitlines() if line.startswith("| [")]
     assert [line.split("`")[1] for line in variants] == [v.name for v in in_teaching_order(LADDER)]
     assert variants[0].endswith("| 4.02 ms (first variant) |")
@@ -171,20 +180,20 @@ def test_every_variant_shows_its_speedup() -> None:
 
 
 def test_the_ladder_draws_what_builds_on_what() -> None:
-    drawn = ladder_readme("relu", "", LADDER, []).split("```")[1].split("\n")[1:-1]
+    drawn = readme("relu", "", LADDER, []).split("```")[1].split("\n")[1:-1]
     assert drawn == ["naive → grid_stride", "├─ vec4 → never_run", "└─ unrolled"]
-    circle = ladder_readme("relu", "", [variant("a", "b"), variant("b", "a"), variant("c")], [])
+    circle = readme("relu", "", [variant("a", "b"), variant("b", "a"), variant("c")], [])
     assert circle.split("```")[1].split("\n")[1:-1] == ["c", "a", "b"]
 
 
 def test_variants_have_a_table_for_each_layout_that_they_serve() -> None:
     both = replace(variant("both"), supports={"layout": ("nchw", "nhwc")})
     last = replace(variant("last", "both"), supports={"layout": ("nhwc",)})
-    text = ladder_readme("conv", "", [both, last, variant("plain", "both")], [], ("nchw", "nhwc"))
+    text = readme("conv", "", [both, last, variant("plain", "both")], [], ("nchw", "nhwc"))
     first, second = text.split("### `layout=")[1:]
     assert first.startswith("nchw`") and "[`both`]" in first and "[`plain`]" in first and "[`last`]" not in first
     assert second.startswith("nhwc`") and "[`both`]" in second and "[`last`]" in second and "[`plain`]" not in second
-    assert "### " not in ladder_readme("relu", "", LADDER, [])
+    assert "### " not in readme("relu", "", LADDER, [])
 
 
 def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,15 +201,15 @@ def test_a_committed_run_shows_its_chart(tmp_path: Path, monkeypatch: pytest.Mon
     found = relu_run()
     found.folder = tmp_path / "reports" / "h200" / "quick"
     found.folder.mkdir(parents=True)
-    assert "![" not in ladder_readme("relu", "", LADDER, [found])
+    assert "![" not in readme("relu", "", LADDER, [found])
     (found.folder / "relu-1.png").touch()
-    assert "](../../reports/h200/quick/relu-1.png)" in ladder_readme("relu", "", LADDER, [found])
+    assert "](../../reports/h200/quick/relu-1.png)" in readme("relu", "", LADDER, [found])
 
 
 def test_the_ladder_without_a_run_lists_the_variants() -> None:
-    text = ladder_readme("relu", "", LADDER, [])
+    text = readme("relu", "", LADDER, [])
     assert "No committed run has measured it yet." in text and "[`vec4`](vec4.cu)" in text
-    assert "No committed run" in ladder_readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
+    assert "No committed run" in readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
 
 
 def test_of_two_runs_of_a_problem_the_ladder_shows_the_one_with_more_variants() -> None:
@@ -208,20 +217,20 @@ def test_of_two_runs_of_a_problem_the_ladder_shows_the_one_with_more_variants() 
     naive, vec4 = result("naive", 4e-3), result("vec4", 2e-3)
     fewer, more = run([naive], environment=h100), run([result("naive", 5e-3), vec4])
     for runs in ([fewer, more], [more, fewer]):
-        text = ladder_readme("relu", "", LADDER, runs)
+        text = readme("relu", "", LADDER, runs)
         assert "Measured on NVIDIA H200" in text and "H100" not in text
     alike = run([result("naive", 5e-3)])
-    assert "Measured on NVIDIA H100" in ladder_readme("relu", "", LADDER, [fewer, alike]), "of equal ones the first"
+    assert "Measured on NVIDIA H100" in readme("relu", "", LADDER, [fewer, alike]), "of equal ones the first"
     (row,) = ladders_overview(["relu"], [fewer, more]).rows
     assert (row.name, row.target, row.cells[0]) == ("relu", "relu/README.md", "H200")
 
 
 def test_the_ladder_shows_three_problems_and_every_variant() -> None:
     found = matmul_run((256, 512, 1024, 2048))
-    text = ladder_readme("matmul", "", [], [found])
+    text = readme("matmul", "", [], [found])
     assert text.count("## `") == 3 and "(m=256," not in text
     found.results.append(result("by_columns", 1.0, operator="matmul", problem="(m=8,order=col)", nbytes=8, flops=8))
-    assert "## `(m=8,order=col)`" in ladder_readme("matmul", "", [], [found])
+    assert "## `(m=8,order=col)`" in readme("matmul", "", [], [found])
 
 
 @given(st.lists(st.floats(0, 1000), max_size=20))
