@@ -137,7 +137,7 @@ class Session:
         if case.variant.is_library:
             return self._missing_library_module(case)
         message = self.backend.unsupported_reason(case.request())
-        return Reason(message, kind="unsupported", subject=message) if message else None
+        return Reason(message) if message else None
 
     def _missing_library_module(self, case: Case) -> Reason | None:
         """Return the reason why a library variant cannot run here; None if it can."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opbench.results.files import Run
     from opbench.results.header import SkippedVariants
     from opbench.results.own_variants import VariantComparison
-    from opbench.results.result import Fault, Result
+    from opbench.results.result import FaultKey, Result
     from opbench.results.rows import Row
     from opbench.running.clusters import Tls
 
@@ -283,8 +283,8 @@ def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], note_fa
     from opbench.running.memory import OPERATOR_NAME as MEMORY
 
     counts_by_variant: dict[str, dict[str, int]] = {}
-    failures: dict[tuple[str, Fault], list[Result]] = {}
-    reasons_by_variant: dict[str, dict[Fault, str]] = {}
+    failures: dict[tuple[str, FaultKey], list[Result]] = {}
+    reasons_by_variant: dict[str, dict[FaultKey, str]] = {}
     gpu_code: dict[str, list[Result]] = {}
     for result in results:
         variant = f"{result.operator}/{result.variant}"

@@ -24,7 +24,7 @@ Failure = Literal["", "build", "check", "time limit", "gpu build", "measure"]
 """The step in which a case failed."""
 RELAUNCH = "relaunch"
 """The launches of a case that was right once: timed ones, and those of a check without a clock."""
-Fault = tuple[str | int, ...]
+FaultKey = tuple[str | int, ...]
 """A key that is equal for cases with the same fault."""
 GOOD_STATUSES = ("right", "unsupported", "no fault found")
 """The statuses that do not count against a kernel."""
@@ -120,7 +120,9 @@ class Result:
     reason: str = ""
     """Why the case is not right: one line for the table."""
     kind: str = ""
-    """The code of the reason, such as "launch-limit"; empty in older runs and for a verdict with findings."""
+    """The code of the reason, such as "launch-limit".
+
+    It is empty in older runs, for a verdict with findings, and for a feature that the backend lacks."""
     subject: str = ""
     """The file, key, kernel or rule of the reason; empty in older runs."""
     failure: Failure = ""
@@ -210,7 +212,7 @@ class Result:
         )
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> FaultKey:
         """Return the kind and location of the first finding, or of the reason."""
         if self.verdict and self.verdict.findings:
             first = self.verdict.findings[0]

@@ -41,11 +41,10 @@ def first_step_text(step: FirstStepRecord) -> str:
         else "The first step differs from PyTorch's, so PyTorch's times say nothing here"
     )
     differences = units.join_words(parts)
-    loose = step.right and max(step.allowed.values()) > 1
-    return (
-        f"{opening}: relative differences (and allowed ones) are {differences}, over {step.compared} weights."
-        + " A limit above 1 proves little: PyTorch's own step in this precision differs half as much." * loose
-    )
+    text = f"{opening}: relative differences (and allowed ones) are {differences}, over {step.compared} weights."
+    if step.right and max(step.allowed.values()) > 1:
+        text += " A limit above 1 proves little: PyTorch's own step in this precision differs half as much."
+    return text
 
 
 def peer_text(record: TrainingRecord) -> list[str]:
